@@ -64,7 +64,7 @@ test-faults: $(TOOLS)
 	DET_TEST_FAULTS=$(FAULTS) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -rP \
 		--timeout 7200 tests/faults tests/config/test_laws.py tests/dashboard/endpoints \
 		tests/platform/runs/launchers/ray tests/exactness tests/pytorch/test_exact_resume.py \
-		tests/pytorch/test_resume.py tests/pytorch/test_watching.py tests/pytorch/data \
+		tests/pytorch/checkpoint/resuming/test_resume.py tests/pytorch/test_watching.py tests/pytorch/data \
 		tests/pytorch/checkpoint/saving tests/platform/service/test_forking.py \
 		tests/platform/runs/launchers/test_local.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.soak --kills 1000 --minutes 5

@@ -47,7 +47,7 @@ _LINES = (
     "exec experimental horovod",
     "selftest",
     "common.experimental",
-    "dashboard",
+    "dashboard mcp",
     "cli",
     "demo",
 )
@@ -68,6 +68,18 @@ _LARGER = {
     "determined.cli": "one module per noun of the command line",
     "determined.dashboard.api": "one module per subject of the API",
     "determined.experimental._client": "one module per class of the client",
+}
+
+# Folders of tests that mirror no package, and what they are about.
+_TESTS_OF_NO_PACKAGE = {
+    "accelerator": "a simulated device, and what is trained on it",
+    "benchmarks": "the benchmarks",
+    "dashboard/browser": "the dashboard's page in a browser",
+    "dashboard/js": "the page's pure functions",
+    "docs": "the documentation",
+    "exactness": "generated trainings, cut and resumed",
+    "examples": "the examples",
+    "faults": "what goes wrong around the product: kills, full disks, hostile files",
 }
 
 
@@ -179,6 +191,19 @@ def test_no_test_imports_another_and_their_names_are_short() -> None:
             if isinstance(node, ast.FunctionDef) and len(node.name) >= 80:
                 wrong.append(f"{path.name}: {node.name}")
     assert wrong == []
+
+
+def test_folders_of_tests_mirror_packages() -> None:
+    tests = Path(__file__).parent
+    packages = {path.parent.relative_to(_ROOT) for path in _ROOT.rglob("__init__.py")}
+    mirrored = {Path(*(part.lstrip("_") for part in package.parts)) for package in packages}
+    others = {
+        path.parent.relative_to(tests).as_posix()
+        for path in tests.rglob("test_*.py")
+        if path.parent.relative_to(tests) not in mirrored
+    }
+    within = {name for name in others for top in _TESTS_OF_NO_PACKAGE if name.startswith(f"{top}/")}
+    assert others - within == _TESTS_OF_NO_PACKAGE.keys()
 
 
 def test_the_index_of_test_helpers_names_each_of_them() -> None:

@@ -38,7 +38,7 @@ def test_wheel_and_sdist_are_whole_and_run_in_an_empty_environment(tmp_path: Pat
         names = set(content.namelist())
         metadata = email.message_from_bytes(content.read(information("METADATA")))
     packed = {name for name in names if not name.startswith(information(""))}
-    assert packed == files_of_the_package()
+    assert packed == files_of_the_package() | pages_of_the_documentation()
     assert {"determined/py.typed", "determined/dashboard/static/index.html"} <= packed
     assert information("licenses/LICENSE") in names
     assert metadata["Version"] == VERSION
@@ -50,6 +50,10 @@ def test_wheel_and_sdist_are_whole_and_run_in_an_empty_environment(tmp_path: Pat
     assert told.startswith(str(tmp_path / "environment"))
     let_it_see_our_packages(tmp_path / "environment")
     assert VERSION in run(python.with_name("det"), "version")
+    ask = "from determined.mcp import pages; print(pages.folder(), pages.search('resume', 1))"
+    answer = run(python, "-c", ask)
+    assert answer.startswith(str(tmp_path / "environment"))
+    assert "resume.md" in answer
 
 
 def test_the_page_on_installing_names_every_extra() -> None:
@@ -81,10 +85,17 @@ def files_of_the_package() -> set[str]:
     }
 
 
+def pages_of_the_documentation() -> set[str]:
+    docs = ROOT / "docs"
+    pages = [docs / "llms.txt", *docs.rglob("*.md")]
+    return {f"determined/mcp/pages/{page.relative_to(docs).as_posix()}" for page in pages}
+
+
 def copy_of_the_tree(target: Path) -> Path:
     """What a build reads, so that it leaves nothing in the repository."""
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "src", target / "src", ignore=unwanted)
+    shutil.copytree(ROOT / "docs", target / "docs")
     shutil.copytree(ROOT / "tests" / "examples", target / "tests", ignore=unwanted)
     for path in ROOT.iterdir():
         if path.is_file():

@@ -21,7 +21,7 @@ from playwright.sync_api import sync_playwright
 from benchmarks.dashboard.browser import ARGUMENTS, find_browser
 from determined.platform.homes.home import Home
 from determined.platform.supervisor import presence
-from tests.dashboard.browser.conftest import Page, Served, opened, served
+from tests.dashboard.browser.conftest import Served, opened, served
 
 _ROOT = Path(__file__).parents[1]
 _IMAGES = _ROOT / "docs" / "images"
@@ -45,7 +45,8 @@ _PAGES = {
 }
 
 
-def _det(home: Path, *words: str, fails: bool = False) -> None:
+def run_det(home: Path, *words: str, fails: bool = False) -> None:
+    """Run `det` in the folder of the example."""
     environment = {**os.environ, "DET_HOME": str(home), "DET_SLOTS": "2", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "determined.cli", *words],
@@ -60,13 +61,13 @@ def _searched(home: Path) -> Iterator[Served]:
     """A dashboard of a search, a single trial, one that failed and one that waits."""
     if not (home / "store.db").exists():
         create = ("experiment", "create")
-        _det(home, *create, "adaptive.yaml", ".", "--config", "labels=[search, digits]")
-        _det(home, "experiment", "wait", "1")
-        _det(home, *create, "const.yaml", ".", "--config", "labels=[digits]")
-        _det(home, *create, "const.yaml", ".", *_broken())
-        _det(home, "experiment", "wait", "2")
-        _det(home, "experiment", "wait", "3", fails=True)
-        _det(home, *create, "const.yaml", ".", "--paused", "--config", "name=digits-tomorrow")
+        run_det(home, *create, "adaptive.yaml", ".", "--config", "labels=[search, digits]")
+        run_det(home, "experiment", "wait", "1")
+        run_det(home, *create, "const.yaml", ".", "--config", "labels=[digits]")
+        run_det(home, *create, "const.yaml", ".", *_broken())
+        run_det(home, "experiment", "wait", "2")
+        run_det(home, "experiment", "wait", "3", fails=True)
+        run_det(home, *create, "const.yaml", ".", "--paused", "--config", "name=digits-tomorrow")
     with served(home) as dashboard:
         yield dashboard
     presence.stop(Home(home))
@@ -78,11 +79,11 @@ def _broken() -> tuple[str, ...]:
     return tuple(word for change in changes for word in ("--config", change))
 
 
-def _save(page: Page, name: str) -> None:
+def save(taken: bytes, name: str) -> None:
     """Save a picture in its 256 most frequent colours: true grounds, sharp text, small files."""
     from PIL import Image
 
-    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    picture = Image.open(io.BytesIO(taken)).convert("RGB")
     target = _IMAGES / f"{name}.png"
     colours: list[tuple[int, Any]] = picture.getcolors(picture.width * picture.height) or []
     if len(colours) > _MANY_COLOURS:  # tints, whose steps are to be even
@@ -104,7 +105,7 @@ def _take(browser: Any, dashboard: Served, name: str, theme: str) -> None:
         page.locator(drawn).first.wait_for()
         page.locator(".stream[data-stream=live]").wait_for()
         page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
-        _save(page, name if theme == "light" else f"{name}-dark")
+        save(page.screenshot(), name if theme == "light" else f"{name}-dark")
 
 
 def main(home: Path) -> None:

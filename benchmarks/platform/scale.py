@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.search import decisions
 from determined.journal import JournalReader, JournalWriter, Metrics
 from determined.platform.rules.scheduler import Request, Running, SlotLocation, decide
-from determined.platform.runs.launchers.ray import mirror
+from determined.platform.runs.launchers.remote import mirror
 
 _SLOTS_PER_NODE = 8
 _REPORTS = 20_000

@@ -13,7 +13,7 @@ _HERE = "tests/accelerator/on_device"
 # Of the library's own tests, those that are about more than the CPU.
 _TRAINER = [
     "tests/pytorch/test_exact_resume.py",
-    "tests/pytorch/test_resume.py",
+    "tests/pytorch/checkpoint/resuming/test_resume.py",
     "tests/pytorch/checkpoint/state",
     "tests/pytorch/checkpoint/saving/test_saver.py",
     "tests/pytorch/checkpoint/test_exact_state.py::test_float32_state_of_bfloat16_weights_stays_float32",

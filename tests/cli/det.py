@@ -42,6 +42,14 @@ def run_det(
     )
 
 
+def told_by(*words: str, code: int = 0) -> str:
+    """Run `det`; returns what it printed, or its error where it is to end with a code."""
+    answer = run_det(*words)
+    assert answer.returncode == code, answer.stderr
+    assert "Traceback" not in answer.stderr
+    return answer.stderr if code else answer.stdout
+
+
 class Terminal:
     """A command on a terminal of its own: what it wrote, and a keyboard."""
 

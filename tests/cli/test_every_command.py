@@ -29,6 +29,7 @@ _NEEDS_NOTHING = {
     ("project", "list"),
     ("workspace", "list"),
     ("job", "list"),
+    ("mcp",),
     ("slot", "list"),
     ("store", "backup"),  # any word is a file that it may write
     ("store", "check"),
@@ -52,6 +53,7 @@ _STARTS = {
     ("supervisor", "stop"),
     ("supervisor", "install"),
     ("dashboard",),
+    ("mcp",),
     *_TAKES_ANY_NAME,
 }
 _TELLS_MORE = ("create", "validate", "preview-search", "status")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.cli.det import run_det
+from tests.cli.det import told_by
 from tests.support import tracked
 from tests.support.lab import Lab
 from tests.support.messages import documented
@@ -25,13 +25,6 @@ with core.init() as context:
 """
 
 
-def _det(*words: str, code: int = 0) -> str:
-    answer = run_det(*words)
-    assert answer.returncode == code, answer.stderr
-    assert "Traceback" not in answer.stderr
-    return answer.stderr if code else answer.stdout
-
-
 def test_the_commands_of_an_experiment_work_or_say_why_not(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,30 +32,30 @@ def test_the_commands_of_an_experiment_work_or_say_why_not(
     assert tracked.run(lab.home.path, tracked.write(lab.folder, _SCRIPT))[0] == 1
     lab.until(lambda: lab.service.has_store and lab.service.reader.experiment(1))
     lab.wait(1)
-    listed = _det("e", "list")
+    listed = told_by("e", "list")
     assert "train.py" in listed
     assert "unmanaged" in listed
-    (told,) = json.loads(_det("e", "list", "--json"))
+    (told,) = json.loads(told_by("e", "list", "--json"))
     assert (told["unmanaged"], told["state"]) == (True, "ERROR")
-    assert "ValueError: bad luck" in _det("e", "describe", "1")
-    assert "ValueError: bad luck" in _det("t", "describe", "1")
-    assert "Traceback (most recent call last)" in _det("e", "logs", "1")
+    assert "ValueError: bad luck" in told_by("e", "describe", "1")
+    assert "ValueError: bad luck" in told_by("t", "describe", "1")
+    assert "Traceback (most recent call last)" in told_by("e", "logs", "1")
     (checkpoint,) = lab.checkpoints(1)
-    assert checkpoint.uuid in _det("e", "lc", "1")
+    assert checkpoint.uuid in told_by("e", "lc", "1")
     target = lab.folder / "copy"
-    _det("c", "download", checkpoint.uuid, "-o", str(target))
+    told_by("c", "download", checkpoint.uuid, "-o", str(target))
     assert (target / "weights").read_text() == "w"
     for words in (("e", "pause"), ("e", "activate"), ("e", "cancel"), ("e", "kill")):
-        refused = _det(*words, "1", code=1)
+        refused = told_by(*words, "1", code=1)
         assert refused.startswith("det: experiment 1 is unmanaged: its script was started manually")
         assert refused.count("\n") == 1
-    assert "trial 1 is unmanaged" in _det("t", "kill", "1", code=1)
-    assert "unmanaged" in _det("e", "continue", "1", code=1)
-    assert "without code" in _det("e", "download-model-def", "1", code=1)
-    assert "its code is not stored" in _det("t", "debug", "1", code=1)
-    _det("e", "archive", "1")
-    assert "train.py" not in _det("e", "list")
-    assert "train.py" in _det("e", "list", "--all")
+    assert "trial 1 is unmanaged" in told_by("t", "kill", "1", code=1)
+    assert "unmanaged" in told_by("e", "continue", "1", code=1)
+    assert "without code" in told_by("e", "download-model-def", "1", code=1)
+    assert "its code is not stored" in told_by("t", "debug", "1", code=1)
+    told_by("e", "archive", "1")
+    assert "train.py" not in told_by("e", "list")
+    assert "train.py" in told_by("e", "list", "--all")
 
 
 _NAMED = """
@@ -98,7 +91,7 @@ def test_a_script_says_what_its_run_is_called_and_where_it_belongs(
     assert trial.hparams == {"lr": 0.1}
     config = experiment.config
     assert (config["workspace"], config["project"]) == ("vision", "resnets")
-    listed = json.loads(_det("project", "list", "vision", "--json"))
+    listed = json.loads(told_by("project", "list", "vision", "--json"))
     assert [one["name"] for one in listed] == ["resnets"]
     # A second run is filed there, too; in a trial of the platform the arguments have no effect.
     tracked.run(lab.home.path, tracked.write(lab.folder, _NAMED))

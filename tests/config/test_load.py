@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 from typing import Any
@@ -10,25 +9,13 @@ from typing import Any
 import pytest
 
 from determined import config
-from determined.config import Completion, Loaded
 from determined.errors import ConfigurationError
 from determined.storage import build
-
-_STORAGE = {"type": "shared_fs", "host_path": "/checkpoints", "save_trial_best": 3}
-_MINIMAL = "entrypoint: python3 train.py\nsearcher: {name: single, metric: loss}\n"
-
-
-def load(text: str | dict[str, Any], *overrides: str, **given: Any) -> Loaded:
-    given.setdefault("checkpoint_storage", _STORAGE)
-    return config.load(text, "c.yaml", overrides, Completion(**given))
-
-
-def effective(text: str | dict[str, Any], *overrides: str, **given: Any) -> dict[str, Any]:
-    return load(text, *overrides, **given).effective
+from tests.config.loading import MINIMAL, effective, load
 
 
 def test_defaults_are_those_of_the_specification() -> None:
-    found = effective(_MINIMAL, created=1234, name="Experiment (a-b-c)")
+    found = effective(MINIMAL, created=1234, name="Experiment (a-b-c)")
     assert found["name"] == "Experiment (a-b-c)"
     assert found["reproducibility"] == {"experiment_seed": 1234}
     expected: dict[str, Any] = {
@@ -41,6 +28,7 @@ def test_defaults_are_those_of_the_specification() -> None:
         "checkpoint_policy": "best",
         "max_restarts": 5,
         "max_wall_time": None,
+        "max_slot_time": None,
         "max_trial_wall_time": None,
         "preemption_timeout": 300,
         "min_validation_period": {"batches": 0},
@@ -122,7 +110,7 @@ def test_null_means_the_default_everywhere_but_in_free_values() -> None:
 
 
 def test_whole_floats_are_whole_numbers() -> None:
-    found = effective(_MINIMAL + "max_restarts: 1e1\nmin_validation_period: {batches: 1e3}\n")
+    found = effective(MINIMAL + "max_restarts: 1e1\nmin_validation_period: {batches: 1e3}\n")
     assert found["max_restarts"] == 10
     assert type(found["max_restarts"]) is int
     assert found["min_validation_period"] == {"batches": 1000}
@@ -133,14 +121,14 @@ def test_whole_floats_are_whole_numbers() -> None:
     [("90", 90), ("90s", 90), ("30m", 1800), ("12h", 43200), ("1d12h", 129600), ("1.5h", 5400)],
 )
 def test_wall_times_are_seconds_or_durations(text: str, seconds: float) -> None:
-    found = effective(_MINIMAL + f"max_wall_time: {text}\nmax_trial_wall_time: {text}\n")
+    found = effective(MINIMAL + f"max_wall_time: {text}\nmax_trial_wall_time: {text}\n")
     assert found["max_wall_time"] == found["max_trial_wall_time"] == seconds
 
 
 def test_override_wins_over_file_and_template_fills_gaps() -> None:
     template = "max_restarts: 9\ndebug: true\nresources: {slots_per_trial: 4, priority: 7}\n"
     found = effective(
-        _MINIMAL + "max_restarts: 2\nresources: {slots_per_trial: 2}\n",
+        MINIMAL + "max_restarts: 2\nresources: {slots_per_trial: 2}\n",
         "resources.slots_per_trial=8",
         "hyperparameters.lr=1e-3",
         template=template,
@@ -152,121 +140,13 @@ def test_override_wins_over_file_and_template_fills_gaps() -> None:
     assert found["hyperparameters"] == {"lr": 1e-3}
 
 
-@pytest.mark.parametrize(
-    ("override", "path", "expected"),
-    [
-        ("labels=a,b", ["labels"], ["a", "b"]),
-        ("labels=[a]", ["labels"], ["a"]),
-        ("name='a,b'", ["name"], "a,b"),
-        ("description=", ["description"], None),
-        ("data.x={a: [1, 2]}", ["data", "x"], {"a": [1, 2]}),
-        ("data.lr=1e-4", ["data", "lr"], 1e-4),
-        ("data.flag=true", ["data", "flag"], True),
-        ("data.text=a=b", ["data", "text"], "a=b"),
-        ("max_restarts=0", ["max_restarts"], 0),
-        ("searcher.metric=acc", ["searcher", "metric"], "acc"),
-        ("bind_mounts={host_path: /a, container_path: /b}", ["bind_mounts", 0, "host_path"], "/a"),
-        ("hyperparameters.a.b=3", ["hyperparameters", "a", "b"], 3),
-    ],
-)
-def test_overrides_read_their_values(override: str, path: list[Any], expected: Any) -> None:
-    found: Any = effective(_MINIMAL, override)
-    for step in path:
-        found = found[step]
-    assert found == expected
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("max_restarts", "--config: expected key=value, got 'max_restarts'"),
-        ("=3", "--config: expected key=value, got '=3'"),
-        ("a..b=3", "expected key=value"),
-        ("max_restarts=x", "--config max_restarts=x: max_restarts: expected an integer >= 0"),
-        ("entrypoint.x=1", "`entrypoint` is not a mapping"),
-        ("data=[1", "not YAML"),
-        ("searcher.name=random", "searcher.max_trials: missing"),
-        ("max_restarts=1,2", "expected an integer >= 0, got a list"),
-    ],
-)
-def test_wrong_overrides_are_told(override: str, message: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        load(_MINIMAL, override)
-    assert message in str(caught.value)
-
-
-def test_template_merges_as_the_rules_say() -> None:
-    own = """
-entrypoint: x
-searcher: {name: random, metric: loss, max_trials: 5}
-checkpoint_storage: {type: s3, bucket: mine}
-bind_mounts: [{host_path: /mine, container_path: /data}]
-log_policies: [{name: a, pattern: mine}]
-hyperparameters: {lr: 1, group: {x: 1}, range: {type: int, minval: 1, maxval: 2}, nothing: null}
-labels: [mine]
-data: {a: {b: 1}}
-"""
-    template = """
-searcher: {name: single, metric: acc, smaller_is_better: false}
-checkpoint_storage: {type: gcs, bucket: theirs, prefix: p}
-bind_mounts: [{host_path: /no, container_path: /data}, {host_path: /yes, container_path: /more}]
-log_policies: [{name: a, pattern: theirs}, {name: b, pattern: theirs}]
-hyperparameters: {lr: {type: int, minval: 1, maxval: 2}, group: {x: 2, y: 3}, range: 5, nothing: 4}
-labels: [theirs]
-data: {a: {b: 2, c: 3}}
-"""
-    found = effective(own, template=template, checkpoint_storage=None)
-    assert found["searcher"]["smaller_is_better"] is True
-    assert "prefix" not in found["checkpoint_storage"] or not found["checkpoint_storage"]["prefix"]
-    assert [mount["host_path"] for mount in found["bind_mounts"]] == ["/mine", "/yes"]
-    assert [(p["name"], p["pattern"]) for p in found["log_policies"]][:2] == [
-        ("a", "mine"),
-        ("b", "theirs"),
-    ]
-    assert found["hyperparameters"] == {
-        "lr": 1,
-        "group": {"x": 1, "y": 3},
-        "range": {"type": "int", "minval": 1, "maxval": 2},
-        "nothing": None,
-    }
-    assert found["labels"] == ["mine"]
-    assert found["data"] == {"a": {"b": 1, "c": 3}}
-
-
-def test_searcher_and_storage_merge_when_their_kinds_agree() -> None:
-    found = effective(
-        "entrypoint: x\nsearcher: {name: random, max_trials: 5}\n"
-        "checkpoint_storage: {save_trial_latest: 2}\n",
-        template="searcher: {name: random, metric: acc, max_trials: 9}",
-    )
-    assert found["searcher"]["metric"] == "acc"
-    assert found["searcher"]["max_trials"] == 5
-    assert found["checkpoint_storage"]["host_path"] == "/checkpoints"
-    assert found["checkpoint_storage"]["save_trial_latest"] == 2
-
-
-def test_problem_of_the_template_names_the_template() -> None:
-    with pytest.raises(ConfigurationError, match=r"template:1:15: max_restarts: expected"):
-        load(_MINIMAL, template="max_restarts: x")
-
-
-def test_default_log_policies_merge_by_name() -> None:
-    text = (
-        "log_policies: [{name: CUDA OOM, action: cancel_retries}, {name: ECC Error, pattern: null}]"
-    )
-    policies = {p["name"]: p for p in effective(_MINIMAL + text)["log_policies"]}
-    assert policies["CUDA OOM"]["pattern"] == ".*CUDA out of memory.*"
-    assert policies["CUDA OOM"]["action"] == "cancel_retries"
-    assert policies["ECC Error"]["pattern"] is None
-
-
 def test_environment_variables_are_chosen_by_device() -> None:
     by_device = "environment: {environment_variables: {cpu: [A=1, B, C=x=y], gpu: [A=2]}}"
-    found = effective(_MINIMAL + by_device)
+    found = effective(MINIMAL + by_device)
     assert config.environment_variables(found, "cpu") == {"A": "1", "C": "x=y"}
     assert config.environment_variables(found, "cuda") == {"A": "2"}
     assert config.environment_variables(found, "rocm") == {}
-    same = effective(_MINIMAL + "environment: {environment_variables: [A=1]}")
+    same = effective(MINIMAL + "environment: {environment_variables: [A=1]}")
     assert config.environment_variables(same, "cuda") == {"A": "1"}
     with pytest.raises(ValueError, match="`device` must be one of cpu, cuda, rocm"):
         config.environment_variables(same, "tpu")
@@ -279,7 +159,7 @@ def test_hyperparameters_stay_as_written_and_are_typed_for_search() -> None:
         " d: {type: double, minval: 0, maxval: 1}, l: {type: log, minval: -4, maxval: -1},"
         " c: {type: categorical, vals: [1, null, {x: 1}]}}"
     )
-    found = effective(_MINIMAL + text)
+    found = effective(MINIMAL + text)
     assert found["hyperparameters"]["a"] == 1
     assert found["hyperparameters"]["d"] == {"type": "double", "minval": 0, "maxval": 1}
     assert config.typed_hyperparameters(found) == {
@@ -295,7 +175,7 @@ def test_hyperparameters_stay_as_written_and_are_typed_for_search() -> None:
 
 
 def test_typed_configuration_is_frozen() -> None:
-    typed = load(_MINIMAL).configuration
+    typed = load(MINIMAL).configuration
     assert typed.searcher.metric == "loss"
     with pytest.raises(ValueError, match="frozen"):
         typed.max_restarts = 3
@@ -310,22 +190,14 @@ def test_unmanaged_experiments_need_no_entrypoint() -> None:
 
 def test_storage_is_required_when_the_platform_has_none() -> None:
     with pytest.raises(ConfigurationError, match="checkpoint_storage: missing"):
-        load(_MINIMAL, checkpoint_storage=None)
+        load(MINIMAL, checkpoint_storage=None)
 
 
 def test_effective_storage_builds(tmp_path: Any) -> None:
     text = (
-        _MINIMAL + f"checkpoint_storage: {{type: shared_fs, host_path: {tmp_path}, gc: continuous}}"
+        MINIMAL + f"checkpoint_storage: {{type: shared_fs, host_path: {tmp_path}, gc: continuous}}"
     )
     assert str(tmp_path) in str(build(effective(text)["checkpoint_storage"]).location)
-
-
-def test_names_are_drawn_from_the_generator() -> None:
-    first, again = (config.random_name(random.Random(7)) for _ in range(2))
-    assert first == again
-    assert first.startswith("Experiment (")
-    assert first.count("-") == 2
-    assert len({config.random_name(random.Random(seed)) for seed in range(200)}) > 190
 
 
 def test_importing_the_package_brings_neither_pydantic_nor_yaml() -> None:
@@ -340,7 +212,7 @@ def test_importing_the_package_brings_neither_pydantic_nor_yaml() -> None:
 
 
 def test_a_stored_configuration_is_a_typed_value_with_defaults_for_later_keys() -> None:
-    complete = effective(_MINIMAL)
+    complete = effective(MINIMAL)
     del complete["max_restarts"]
     configuration = config.stored(complete)
     assert (configuration.max_restarts, configuration.resources.slots_per_trial) == (5, 1)
@@ -348,12 +220,21 @@ def test_a_stored_configuration_is_a_typed_value_with_defaults_for_later_keys() 
 
 
 def test_hyperparameters_of_a_script_may_look_like_anything() -> None:
-    complete = effective(_MINIMAL)
+    complete = effective(MINIMAL)
     odd = complete | {"hyperparameters": {"a": {"type": 3}}, "name": "odd"}
     assert config.stored(odd).name == "odd"
 
 
 def test_a_damaged_stored_configuration_names_the_key() -> None:
-    complete = effective(_MINIMAL)
+    complete = effective(MINIMAL)
     with pytest.raises(ConfigurationError, match="max_restarts"):
         config.stored(complete | {"max_restarts": "many"})
+
+
+def test_a_number_of_trials_may_say_so() -> None:
+    text = (
+        "searcher: {name: random, metric: loss, max_trials: 5, stop_when: {no_improvement_for: %s}}"
+    )
+    for written in ("20", "20 trials", "20trials", "'20 trial'"):
+        found = effective(f"entrypoint: a\n{text % written}\n")["searcher"]
+        assert found["stop_when"] == {"no_improvement_for": 20, "max_total_units": None}

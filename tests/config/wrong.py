@@ -797,6 +797,22 @@ SEARCHERS: list[tuple[str, list[str]]] = [
         ],
     ),
     (
+        "searcher: {name: random, metric: loss, max_trials: 5, stop_when: {no_improvement_for: soon}}",
+        [
+            "2:87: searcher.stop_when.no_improvement_for: expected `20 trials`, or another number >= 1, got 'soon'"
+        ],
+    ),
+    (
+        "searcher: {name: random, metric: loss, max_trials: 5, stop_when: {max_total_units: 0}}",
+        ["2:84: searcher.stop_when.max_total_units: expected an integer >= 1, got 0"],
+    ),
+    (
+        "searcher: {name: single, metric: loss, stop_when: {max_total_units: 9}}",
+        [
+            "2:40: searcher.stop_when: does not belong here; random, grid, async_halving or adaptive_asha takes it"
+        ],
+    ),
+    (
         "searcher: {name: grid, metric: loss}",
         ["hyperparameters: a grid search needs hyperparameters, and there are none"],
     ),
@@ -924,7 +940,11 @@ SEARCHERS: list[tuple[str, list[str]]] = [
     (
         "searcher: {name: pbt, metric: loss, population_size: 40, num_rounds: 10}",
         [
-            "2:18: searcher.name: `pbt` was removed and is not valid for new experiments (use adaptive_asha)"
+            "2:1: searcher.interval: missing; expected an integer >= 1",
+            "2:1: searcher.max_time: missing; expected an integer >= 1",
+            "2:18: searcher.name: nothing would change from member to member (give at least one hyperparameter a range)",
+            "2:37: searcher.population_size: unknown key (did you mean population?)",
+            "2:58: searcher.num_rounds: unknown key (write `max_time`, the rounds times `interval`)",
         ],
     ),
     (

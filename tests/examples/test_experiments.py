@@ -47,6 +47,7 @@ SHORT = {
     "cifar10_cnn_pytorch/adaptive.yaml": ["python3 train.py {cifar10} --batches 8", *_search(8)],
     "core_api/adaptive.yaml": ["python3 train.py --epochs 3", *_search(3)],
     "custom_searcher/median.yaml": ["python3 train.py", "searcher.max_trials=4"],
+    "digits/seeds.yaml": ["python3 train.py --epochs 1", "repeat=2"],
     "digits/adaptive.yaml": ["python3 train.py --epochs 3", *_search(3, max_trials=3)],
     "transformers_trainer/adaptive.yaml": ["python3 train.py --max_steps 40", *_search(40)],
     "lightning_module/adaptive.yaml": ["python3 train.py --epochs 2", *_search(2)],

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import platform
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from determined.core._system_metrics import build_collectors
 from determined.gpu import Gpu, find_gpus, get_gpu_processes, get_gpu_uuids
-from tests.support.fake_gpus import FakeGpu, Nvidia, install_amd, install_nvidia
+from tests.support.fake_gpus import FakeGpu, Nvidia, install_nvidia
 
 _THREE = tuple(FakeGpu(f"GPU-{name}") for name in ("aa11", "ab22", "cc33"))
 _MIG = FakeGpu("GPU-dd44", mig=("MIG-0001", "", "MIG-0002", "MIG-0113"))
@@ -34,32 +32,6 @@ def test_a_driver_without_gpus_or_one_that_fails_has_none(
     nvidia.fails()
     assert find_gpus() == []
     assert "NVIDIA's driver cannot list GPUs: nvmlInit_v2: Driver Not Loaded" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("limit", "expected"),
-    [
-        (None, ["GPU-aa11", "GPU-ab22", "GPU-cc33"]),
-        ("2,0", ["GPU-cc33", "GPU-aa11"]),
-        (" 1 , GPU-cc33", ["GPU-ab22", "GPU-cc33"]),
-        ("GPU-c", ["GPU-cc33"]),  # as short as is unique
-        ("GPU-a,0", []),  # not unique
-        ("1,-1,0", ["GPU-ab22"]),
-        ("1,NoDevFiles,0", ["GPU-ab22"]),
-        ("0,7,1", ["GPU-aa11"]),
-        ("0,1,0", []),  # CUDA shows none if one is repeated
-        ("0,GPU-aa11", []),
-        ("", []),
-    ],
-)
-def test_a_list_limits_and_orders_as_for_cuda(
-    nvidia: Nvidia, monkeypatch: pytest.MonkeyPatch, limit: str | None, expected: list[str]
-) -> None:
-    nvidia.has(*_THREE)
-    if limit is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", limit)
-    assert get_gpu_uuids() == expected
-    assert nvidia.users == 0  # closed again
 
 
 @pytest.mark.parametrize(
@@ -106,67 +78,6 @@ def test_a_lost_gpu_is_left_out_and_the_others_keep_their_numbers(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     assert get_gpu_uuids() == ["GPU-cc33"]
     assert "GPU 1 is not used: nvmlDeviceGetHandleByIndex_v2: GPU is lost" in caplog.text
-
-
-def test_numbers_of_unlike_gpus_are_questioned(
-    nvidia: Nvidia, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    nvidia.has(FakeGpu("GPU-aa11"), FakeGpu("GPU-ab22", model="Fake-200"))
-    for order, limit in (("PCI_BUS_ID", "0"), ("FASTEST_FIRST", "GPU-aa11")):
-        monkeypatch.setenv("CUDA_DEVICE_ORDER", order)
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", limit)
-        assert get_gpu_uuids() == ["GPU-aa11"]
-    assert caplog.text == ""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert get_gpu_uuids() == ["GPU-aa11"]
-    assert "CUDA_VISIBLE_DEVICES=0: these numbers are taken in the order of PCI" in caplog.text
-
-
-def test_the_monitor_samples_every_gpu(nvidia: Nvidia, monkeypatch: pytest.MonkeyPatch) -> None:
-    nvidia.has(FakeGpu("GPU-aa11", busy=83, free=5), FakeGpu("GPU-dd44", mig=("MIG-0001",), free=6))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # of this process: it says nothing of the others
-    assert build_collectors()["gpu"]() == {
-        "GPU-aa11": {"gpu_util": 83, "gpu_free_memory": 5},
-        "GPU-dd44": {"gpu_free_memory": 6},
-    }
-    nvidia.has()
-    assert "gpu" not in build_collectors()
-
-
-@pytest.mark.parametrize(
-    ("variables", "expected"),
-    [
-        ({}, ["GPU-00000000000000aa 0", "GPU-00000000000000bb 1 [77]", "GPU-1003 2"]),
-        ({"HIP_VISIBLE_DEVICES": "2,0"}, ["GPU-1003 2", "GPU-00000000000000aa 0"]),
-        ({"CUDA_VISIBLE_DEVICES": "1"}, ["GPU-00000000000000bb 1 [77]"]),
-        (
-            {"CUDA_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "0"},
-            ["GPU-00000000000000aa 0"],
-        ),
-        # HIP's numbers count what ROCr leaves.
-        (
-            {"ROCR_VISIBLE_DEVICES": "2,GPU-00000000000000bb", "HIP_VISIBLE_DEVICES": "1,0"},
-            ["GPU-00000000000000bb 1 [77]", "GPU-1003 0"],
-        ),
-        ({"HIP_VISIBLE_DEVICES": "-1"}, []),
-    ],
-)
-def test_gpus_of_amd_are_found_as_rocm_finds_them(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    variables: dict[str, str],
-    expected: list[str],
-) -> None:
-    install_amd(tmp_path, monkeypatch, [0xAA, 0xBB, 0], {1: 77})
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    code = (
-        "from determined.gpu import find_gpus\n"
-        "for g in find_gpus(): print(g.uuid, g.name, *([list(g.pids)] if g.pids else []))"
-    )
-    command = [sys.executable, "-c", code]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert answer.stdout.splitlines() == expected
 
 
 def test_the_gpu_of_an_apple_computer_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

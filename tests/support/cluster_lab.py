@@ -118,3 +118,50 @@ def weights(lab: Lab, experiment_id: int) -> list[bytes]:
     path = lab.home.checkpoints / newest.uuid / "state_dict.pth"
     (model,) = torch.load(path, weights_only=True)["models_state_dict"]
     return [tensor.cpu().numpy().tobytes() for tensor in model.values()]
+
+
+def let_one_go_on(lab: ClusterLab, experiment_id: int) -> int:
+    """Let one trial take its next step once all others wait; return how many steps were taken.
+
+    Which trials a search stops depends on the order of their reports: this way it is the same
+    wherever and however often they run.
+    """
+    waiting: list[tuple[int, int, Path]] = []
+    is_all = True
+    total = 0
+    for trial in lab.trials(experiment_id):
+        steps = len(_validations(lab, trial.id))
+        total += steps
+        answer = Path(f"{lab.gate('search')}-{trial.id}-{steps}")
+        if trial.state == "ACTIVE" and not answer.exists():
+            waiting.append((steps, trial.id, answer))
+        elif trial.state not in ("COMPLETED", "CANCELED", "ERROR"):
+            is_all = False  # it is on its way to the next step, or to its end
+            if trial.state != "ACTIVE" and not answer.exists():
+                _put(answer, "stop")
+    if waiting and is_all:
+        _put(min(waiting)[-1], "go")
+    return total
+
+
+def _put(answer: Path, word: str) -> None:
+    draft = answer.with_suffix(".draft")
+    draft.write_text(word)
+    draft.replace(answer)
+
+
+def outcomes(lab: Lab, experiment_id: int) -> list[tuple[Any, ...]]:
+    """The trials of an experiment with their reports, to compare with another lab's."""
+    return [
+        (
+            trial.hparams,
+            trial.state,
+            trial.restarts,
+            [(m.steps_completed, m.metrics) for m in _validations(lab, trial.id)],
+        )
+        for trial in lab.trials(experiment_id)
+    ]
+
+
+def _validations(lab: Lab, trial_id: int) -> list[Any]:
+    return list(lab.service.reader.metrics.reports(trial_id, "validation"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import subprocess
@@ -105,6 +106,26 @@ class SimulatedCluster:
     def kill(self, node: Any) -> None:
         """Kill the raylet of a node at once, as a machine that fails."""
         os.kill(node.all_processes["raylet"][0].process.pid, signal.SIGKILL)
+
+    def drain(self, node_id: str) -> None:
+        """Announce that a node will be taken away, as a cloud does before it takes one back."""
+        raylet: Any = importlib.import_module("ray._raylet")
+        names: Any = importlib.import_module("ray.core.generated.autoscaler_pb2")
+        reason = names.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+        client = raylet.GcsClient(address=self.address)
+        accepted, why = client.drain_node(node_id, reason, "a test", 0)
+        assert accepted, why
+
+    @contextlib.contextmanager
+    def without_head(self) -> Iterator[None]:
+        """The head answers nobody meanwhile."""
+        node: Any = self._cluster.head_node
+        head = node.all_processes["gcs_server"][0].process.pid
+        os.kill(head, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(head, signal.SIGCONT)
 
     def remove(self, node: Any) -> None:
         """Let a node leave, as `ray stop` does."""

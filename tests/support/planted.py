@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from determined.pytorch.replay._folder import Command
+from determined._os.together import Command
 from tests.support.workers import SERVER, leave_the_server
 
 LENGTH, PERIOD = 40, 10
@@ -109,6 +109,8 @@ class Trial(pytorch.PyTorchTrial):
         loss = ((self.model(x) - y) ** 2).mean()
         if "packages" in KNOBS:
             loss = loss * fancy.FACTOR
+        if KNOBS.get("wide"):  # a sum that threads share, each adding up its own part
+            loss = loss + (torch.linspace(0, 1, 200_000) * self.model[0].weight[0, 0]).sin().mean()
         self.context.backward(loss)
         if "rate" in KNOBS and batch_idx >= 30:
             self.optimizer.param_groups[0]["lr"] = KNOBS["rate"]
@@ -131,7 +133,7 @@ if __name__ == "__main__":
         pytorch.Trainer(Trial(context), context).fit(
             max_length=pytorch.Batch(LENGTH),
             checkpoint_period=pytorch.Batch(PERIOD),
-            validation_period=pytorch.Batch(20),
+            validation_period=pytorch.Batch(KNOBS.get("validation", 20)),
             reporting_period=pytorch.Batch(5),
             checkpoint_policy="none",
             progress=False,
@@ -154,8 +156,9 @@ def prepare(folder: Path, name: str, script: str = SCRIPT, **knobs: Any) -> Comm
     code.mkdir(parents=True)
     (code / "train.py").write_text(script)
     told = {"storage": str(place / "checkpoints"), "name": name, **knobs}
-    environment = {"DET_TRACKING": "off", "LOG": str(place / "log")}
-    return Command((sys.executable, str(code / "train.py"), json.dumps(told)), environment, code)
+    environment = {"DET_TRACKING": "off"}
+    argv = (sys.executable, str(code / "train.py"), json.dumps(told))
+    return Command(argv, environment, code, place / "log")
 
 
 def launchable(commands: Sequence[Command]) -> list[Any]:
@@ -174,16 +177,11 @@ def launch(commands: Sequence[Command]) -> None:
     for process, command in zip(processes, commands, strict=True):
         if process.exitcode is None:
             process.kill()
-        assert process.exitcode == 0, Path(_log(command)).read_text()
-
-
-def _log(command: Command) -> str:
-    given = command.environment
-    return given.get("LOG") or str(Path(given["DET_REPLAY"]).with_suffix(".log"))
+        assert process.exitcode == 0, command.last_output()
 
 
 def _run(command: Command) -> None:
-    log = os.open(_log(command), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    log = os.open(command.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
     leave_the_server()

@@ -25,20 +25,25 @@ class TrialCode:
 
 
 def find_trial_code(cls: type) -> TrialCode:
-    """Find the code of a trial class.
+    """Find the code of a trial class."""
+    return find_code(cls.__module__, cls.__qualname__)
 
-    The source is the working directory when it holds the class, as it does for `python train.py`.
-    Otherwise, or when the working directory is no project's, it is the directory that the class's
+
+def find_code(module_name: str, qualified_name: str) -> TrialCode:
+    """Find the code of something that a module defines.
+
+    The source is the working directory when it holds the module, as it does for `python train.py`.
+    Otherwise, or when the working directory is no project's, it is the directory that the module's
     imports begin in.
     """
     working_directory = Path.cwd()
-    location = _module_location(cls.__module__)
+    location = _module_location(module_name)
     if location is None:
         return TrialCode(working_directory)
     root, name = location
     inside = root.is_relative_to(working_directory)
     source = root if not inside or is_shared_folder(working_directory) else working_directory
-    return TrialCode(source, root.relative_to(source).as_posix(), f"{name}:{cls.__qualname__}")
+    return TrialCode(source, root.relative_to(source).as_posix(), f"{name}:{qualified_name}")
 
 
 def _module_location(module_name: str) -> tuple[Path, str] | None:

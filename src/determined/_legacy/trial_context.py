@@ -109,15 +109,10 @@ class TrialContext:
         return self._stop_requested
 
     def set_stop_requested(self, stop_requested: bool) -> None:
-        """Request a stop, with a checkpoint, at the next boundary or within 100 batches.
-
-        One rank asking is enough.
-        """
+        """Note a request to stop, for trial code that is tried without training."""
         assert isinstance(stop_requested, bool), (
             f"`stop_requested` must be True or False, got {stop_requested!r}."
         )
-        if stop_requested:
-            logger.info("The trial requested a stop; training ends at the next boundary.")
         self._stop_requested = stop_requested
 
     def get_tensorboard_path(self) -> Path:

@@ -27,7 +27,7 @@ def preview_search(config_file: str, overrides: tuple[str, ...], as_json: bool) 
     from a search on synthetic learning curves.
     """
     from determined.config import Completion, load, load_file
-    from determined.platform.search.simulation.preview import preview
+    from determined.platform.search.simulation.preview import preview_of
     from determined.platform.service.completion import count_slots
 
     # Neither where checkpoints go nor how to start matters here.
@@ -41,31 +41,14 @@ def preview_search(config_file: str, overrides: tuple[str, ...], as_json: bool) 
     for note in loaded.notes:
         if note.path[:1] in (("searcher",), ("hyperparameters",)):
             click.echo(note.render(), err=True)
-    searcher = loaded.effective["searcher"]
-    seed = loaded.effective["reproducibility"]["experiment_seed"]
-    length, unit = _length(searcher.get("max_length"), searcher.get("time_metric"))
     try:
-        found = preview(
-            searcher,
-            loaded.effective["hyperparameters"],
-            seed,
-            length,
-            loaded.effective.get("repeat"),
-        )
+        found, unit = preview_of(loaded.effective)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
     if as_json:
         show_json(_as_data(found, unit))
     else:
         _show(found, unit)
-
-
-def _length(max_length: Any, time_metric: str | None) -> tuple[int | None, str]:
-    """How long a trial trains that no rung ends, and in which unit."""
-    if isinstance(max_length, dict):
-        ((unit, number),) = max_length.items()
-        return int(number), str(unit)
-    return max_length, time_metric or "batches"
 
 
 def _show(found: Preview, unit: str) -> None:
@@ -93,6 +76,8 @@ def _show(found: Preview, unit: str) -> None:
             f"{percent(estimate.share)} of full training; {estimate.full_trials} trials train to "
             "the end"
         )
+    for note in found.notes:
+        click.echo(note)
     for warning in found.warnings:
         click.echo(f"Warning: {warning}", err=True)
 

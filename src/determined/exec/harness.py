@@ -45,10 +45,16 @@ def main(entrypoint: str) -> int:
             FutureWarning,
             stacklevel=2,
         )
-    trial_class: Any = trial_class_from_entrypoint(entrypoint)
+    train(trial_class_from_entrypoint(entrypoint))
+    return 0
 
+
+def train(trial_class: Any) -> None:
+    """Train a class for as long as the configuration says."""
     from determined import pytorch
 
+    info = _trial_info()
+    config = ExperimentConfig(info.trial._config)
     optimizations = config.get_optimizations_config()
     with (
         _stack_dumps(config.debug_enabled()),
@@ -76,7 +82,6 @@ def main(entrypoint: str) -> int:
             step_zero_validation=bool(config.get("perform_initial_validation", False)),
             profiling_enabled=config.profiling_enabled(),
         )
-    return 0
 
 
 def _trial_info() -> ClusterInfo:

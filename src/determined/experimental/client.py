@@ -114,6 +114,7 @@ __all__ = [
     "login",
     "logout",
     "remove_oauth_client",
+    "search",
     "stream_trials_metrics",
     "stream_trials_training_metrics",
     "stream_trials_validation_metrics",
@@ -169,6 +170,7 @@ def _function(method: Callable[Concatenate[Determined, P], T]) -> Callable[P, T]
 
 
 create_experiment = _function(Determined.create_experiment)
+search = _function(Determined.search)
 compare = _function(Determined.compare)
 get_experiment = _function(Determined.get_experiment)
 get_trial = _function(Determined.get_trial)

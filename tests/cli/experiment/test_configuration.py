@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft7Validator
 
 from determined.config import Completion, load
-from tests.cli.det import run_det
+from tests.cli.det import run_det, told_by
+from tests.cli.scripts import STEPS
+from tests.support.lab import Lab
 
 _GOOD = "name: x\nentrypoint: python3 train.py\nsearcher: {name: single, metric: loss}\n"
 
@@ -134,3 +137,36 @@ def test_schema_is_printed_for_editors() -> None:
     answer = run_det("experiment", "schema")
     assert answer.returncode == 0
     Draft7Validator.check_schema(json.loads(answer.stdout))
+
+
+@pytest.mark.multiprocess
+@pytest.mark.slow
+def test_the_code_comes_back_as_an_archive(lab: Lab, tmp_path: Path) -> None:
+    lab.create(STEPS, paused=True)
+    told_by("e", "download-model-def", "1", "--output-dir", str(tmp_path / "new"))
+    with tarfile.open(tmp_path / "new" / "experiment_1_model_def.tgz") as archive:
+        file = archive.extractfile("script.py")
+        assert file is not None
+        assert file.read().decode() == STEPS
+    lab.service.kill(1)
+
+
+@pytest.mark.multiprocess
+@pytest.mark.slow
+def test_secrets_are_masked_in_configurations(lab: Lab) -> None:
+    storage = {"type": "s3", "bucket": "b", "access_key": "open", "secret_key": "sesame"}
+    environment = {"environment_variables": ["DATABASE=sesame"]}
+    lab.create(
+        STEPS,
+        paused=True,
+        checkpoint_storage=storage,
+        environment=environment,
+        hyperparameters={"hf_token": "sesame", "url": "s3://me:sesame@host/data", "lr": 0.5},
+    )
+    shown = ["e config 1", "e describe 1 --json", "e describe 1", "e lt 1", "t describe 1"]
+    for words in (*shown, "t describe 1 --json", "e list --json"):
+        assert "sesame" not in told_by(*words.split()), words
+    whole = told_by("e", "config", "1", "--show-secrets")
+    assert whole.count("sesame") == 1 + 3 + 2  # the variable stands there for three devices
+    assert load(whole).effective == lab.experiment(1).config
+    lab.service.kill(1)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from determined.experimental.client import Determined
-from tests.cli.det import run_det
+from tests.cli.det import told_by
 from tests.support.lab import Lab
 from tests.support.searches import check_replay
 
@@ -26,13 +26,6 @@ loss = 10 * chance.random() - trial.hparams["gain"] + 0.01 * own.random()
 with core.init() as context:
     context.train.report_validation_metrics(1, {"loss": loss})
 """
-
-
-def _det(*words: str, code: int = 0) -> str:
-    answer = run_det(*words)
-    assert answer.returncode == code, answer.stderr
-    assert "Traceback" not in answer.stderr
-    return answer.stderr if code else answer.stdout
 
 
 def _create(lab: Lab, gain: object, repeat: int = 5, seed: int = 1, name: str = "single") -> int:
@@ -54,10 +47,10 @@ def test_two_experiments_are_compared_on_their_shared_seeds(lab: Lab) -> None:
     assert seeds[0] == seeds[1]
     assert len(set(seeds[0])) == 5
 
-    told = _det("e", "compare", str(first), str(second), "--significance")
+    told = told_by("e", "compare", str(first), str(second), "--significance")
     assert f"Experiment {second} is better than experiment {first}, beyond noise" in told
     assert "5 shared seeds" in told
-    data = json.loads(_det("e", "compare", f"{first},{second}", "--significance", "--json"))
+    data = json.loads(told_by("e", "compare", f"{first},{second}", "--significance", "--json"))
     (one,) = data["comparisons"]
     assert (one["method"], one["winner"], one["num_a"]) == ("paired", "b", 5)
     assert one["low"] < one["difference"] < one["high"] < 0
@@ -68,31 +61,31 @@ def test_two_experiments_are_compared_on_their_shared_seeds(lab: Lab) -> None:
     assert answer.comparisons[0].interval == (one["low"], one["high"])
     assert str(answer) == one["sentence"]
 
-    table = _det("e", "compare", f"{first},{second}")
+    table = told_by("e", "compare", f"{first},{second}")
     assert len([line for line in table.splitlines() if "5/5" in line]) == 2
-    each = json.loads(_det("e", "compare", f"{first},{second}", "--seeds", "--json"))
+    each = json.loads(told_by("e", "compare", f"{first},{second}", "--seeds", "--json"))
     assert len(each) == 10
 
 
 def test_equal_configurations_and_too_few_seeds_are_no_win(lab: Lab) -> None:
     first, other = _create(lab, 0.5), _create(lab, 0.5, seed=2)
-    data = json.loads(_det("e", "compare", str(first), str(other), "--significance", "--json"))
+    data = json.loads(told_by("e", "compare", str(first), str(other), "--significance", "--json"))
     assert data["comparisons"][0]["method"] == "welch"
     assert data["comparisons"][0]["sentence"].startswith("the difference is within noise")
     few = _create(lab, 0.7, repeat=2)
-    told = _det("e", "compare", str(first), str(few), "--significance")
+    told = told_by("e", "compare", str(first), str(few), "--significance")
     assert "Too few seeds to tell" in told
-    assert "nothing to compare" in _det("e", "compare", str(few), "--significance", code=1)
+    assert "nothing to compare" in told_by("e", "compare", str(few), "--significance", code=1)
 
 
 def test_a_grid_has_one_line_for_each_point_and_compares_the_best(lab: Lab) -> None:
     gains = {"type": "categorical", "vals": [0.0, 0.001, 3.0]}
     number = _create(lab, gains, repeat=4, name="grid")
-    rows = json.loads(_det("e", "compare", str(number), "--json"))
+    rows = json.loads(told_by("e", "compare", str(number), "--json"))
     assert [row["hparams"]["gain"] for row in rows][0] == 3.0
     assert [row["seeds"] for row in rows] == [4, 4, 4]
     assert all(row["spread"] > 0 and len(row["trial_ids"]) == 4 for row in rows)
-    data = json.loads(_det("e", "compare", str(number), "--significance", "--json"))
+    data = json.loads(told_by("e", "compare", str(number), "--significance", "--json"))
     assert [one["a"] for one in data["comparisons"]] == [0, 0]
     assert {one["winner"] for one in data["comparisons"]} == {"a"}
     assert data["comparisons"][0]["confidence"] == pytest.approx(1 - 0.05 / 3)

@@ -122,7 +122,9 @@ def test_the_rungs_say_who_was_stopped_and_why(page: Page) -> None:
     page.get_by_role("region", name="Decisions").first.wait_for()
     marks = page.locator(".mark[data-outcome=stopped]")
     assert marks.count() > 1
-    assert page.get_by_role("region", name="Decisions").first.get_by_text("stopped").count() > 0
+    decisions = page.get_by_role("region", name="Decisions").first
+    assert decisions.get_by_text("was stopped at").first.inner_text().startswith("Trial ")
+    assert page.get_by_text("came here").count() > 0
 
 
 def test_axes_are_moved_by_keys_and_by_dragging(page: Page) -> None:

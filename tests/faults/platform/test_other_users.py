@@ -90,6 +90,7 @@ def test_the_platform_itself_listens_nowhere(lab: Lab) -> None:
 # Between ranks, objects of the user's code are exchanged: authenticated before they are unpickled.
 # From a checkpoint, numbers only, by a reader that names no class.
 _MAY_UNPICKLE = {
+    "_code/shipped_target.py",  # a function of the user's, from the experiment's own code
     "core/ranks/group.py",  # from ranks that were authenticated
     "core/ranks/joint_saves.py",  # the same
     "pytorch/_checkpoint/files/reading.py",  # tensors and numbers

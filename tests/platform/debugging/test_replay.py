@@ -216,6 +216,27 @@ def test_a_trial_on_several_slots_is_replayed_by_as_many_processes(lab: Lab) -> 
         replayed(lab, replays, 12, 13, pdb=True)
 
 
+def test_trials_on_several_slots_are_compared_rank_by_rank(lab: Lab) -> None:
+    other = """
+        if self.context.distributed.rank == 1 and batch_idx == 12:
+            torch.rand(1)
+    """
+    pairs = [
+        (finished(lab, experiment), lab.service.experiment(experiment))
+        for experiment in (create(lab, slots=2), create(lab, other, slots=2), create(lab))
+    ]
+    reader, home = lab.service.reader, lab.service.home
+    for name in ("ranks", "alone"):
+        (lab.folder / name).mkdir()
+    found = diff_trials(reader, home, pairs[0], pairs[1], lab.folder / "ranks")
+    assert found.parting is not None, str(found)
+    place = [found.parting[name] for name in ("batch", "rank", "stage")]
+    assert place == [12, 1, "random state"], str(found)
+    alone = diff_trials(reader, home, pairs[0], pairs[2], lab.folder / "alone")
+    assert (alone.parting, alone.is_identical) == (None, False)
+    assert "trained by 2 and 1 processes" in str(alone)
+
+
 def test_two_trials_are_compared(lab: Lab) -> None:
     one, two = create(lab), create(lab, hparams={"dropout": 0.4})
     same = create(lab)

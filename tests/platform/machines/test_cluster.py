@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,6 @@ import pytest
 from determined.errors import DeterminedError
 from determined.platform.homes.home import Home
 from determined.platform.machines.cluster import ClusterSettings, find_cluster
-from determined.platform.machines.machine import find_machine, threads_on
-from determined.platform.machines.nodes import Node, NodeTable, load_nodes
-from determined.platform.machines.slots import Machine
-from determined.platform.runs.folder import RunFolder
-from determined.platform.runs.placement import Part, Placement, load_placement, place
 
 
 @pytest.fixture
@@ -72,58 +66,3 @@ def test_a_bad_file_is_refused_with_line_and_key(home: Home, text: str, words: s
         find_cluster(home)
     assert str(caught.value).startswith(str(file))
     assert words in str(caught.value)
-
-
-def node(name: str, num_slots: int = 2, **given: object) -> Node:
-    return Node(name, f"host-{name}", "10.0.0.1", num_slots, **given)  # type: ignore[arg-type]
-
-
-def test_slots_keep_their_numbers_while_nodes_come_and_go(home: Home) -> None:
-    table = NodeTable("a:1").updated([node("a"), node("b", 3)])
-    table = table.updated([node("b", 3), node("c", 1)])
-    assert [(n.id, n.first_slot) for n in table.nodes] == [("b", 1002), ("c", 1005)]
-    table = table.updated([node("a"), node("b", 3)])
-    assert [[slot.id for slot in n.slots] for n in table.nodes] == [
-        [1002, 1003, 1004],
-        [1006, 1007],
-    ]
-    table.save(home.cluster)
-    assert load_nodes(home.cluster) == table
-
-
-def test_clients_see_what_the_supervisor_saw(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DET_CLUSTER", "a:1")
-    assert "has not been contacted yet" in find_machine(home).skipped[0]
-    out = node("b", left_out="it is too old.")
-    NodeTable("a:1").updated([node("a", cores=8, has_gpus=True), out]).save(home.cluster)
-    machine = find_machine(home)
-    assert [slot.gpu for slot in machine.slots] == ["GPU 0", "GPU 1"]
-    assert machine.skipped == ("Node host-b (10.0.0.1) is not used: it is too old.",)
-    assert threads_on(machine, 2) == 2
-
-
-def test_a_cluster_that_cannot_be_reached_has_no_slots_but_remembers_its_nodes(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DET_CLUSTER", "a:1")
-    known = NodeTable("a:1").updated([node("a")])
-    replace(known, trouble="No answer.").save(home.cluster)
-    assert find_machine(home) == Machine((), ("No answer.",), is_cluster=True)
-    again = load_nodes(home.cluster)
-    assert again is not None
-    assert again.updated([node("b"), node("a")], known.seen).nodes[0] == known.nodes[0]
-
-
-def test_a_run_remembers_where_it_was_placed(home: Home) -> None:
-    table = NodeTable("a:1").updated([node("a"), node("b", 3)])
-    parts = place((1000, 1002, 1003), table.machine, 1)
-    assert parts == (
-        Part("b", "host-b", "10.0.0.1", (1002, 1003)),
-        Part("a", "host-a", "10.0.0.1", (1000,)),
-    )
-    assert [place((), table.machine, n)[0].node for n in range(3)] == ["a", "b", "a"]
-    run = RunFolder(home.path)
-    assert load_placement(run) is None
-    placement = Placement(parts, code="digest", expects={"torch": "2"}, storage={"type": "s3"})
-    placement.save(run)
-    assert load_placement(run) == placement

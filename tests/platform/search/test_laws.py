@@ -47,6 +47,12 @@ def populations(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+RULES = st.fixed_dictionaries(
+    {},
+    optional={"no_improvement_for": st.integers(1, 12), "max_total_units": st.integers(1, 400)},
+)
+
+
 @st.composite
 def searches(draw: st.DrawFn) -> dict[str, Any]:
     name = draw(st.sampled_from(["random", "async_halving", "adaptive_asha"]))
@@ -86,6 +92,28 @@ def test_every_search_ends_within_its_budget(
         brackets = len(getattr(searcher._method, "brackets", [0]))
         assert driver.most_running <= max(limit, brackets)
     assert searcher.progress() == 1.0
+
+
+@settings(max_examples=150)
+@given(search=searches(), rules=RULES, seed=st.integers(0, 10**6))
+def test_a_search_with_rules_ends_when_they_say(
+    search: dict[str, Any], rules: dict[str, int], seed: int
+) -> None:
+    searcher = Searcher(search | {"stop_when": rules}, SPACE, seed, model=Chance())
+    driver = Driver(searcher, seed, failures=0.1)
+    driver.play()
+    (shutdown,) = [a for s in driver.steps for a in s.actions if isinstance(a, e.Shutdown)]
+    assert len(driver.state) <= search["max_trials"] + driver.num_invalid
+    if "no improvement" not in shutdown.reason and "were trained" not in shutdown.reason:
+        assert len(driver.state) == search["max_trials"] + driver.num_invalid
+        return
+    # Continued, it counts again, and neither run nor bracket was miscounted.
+    before = len(driver.state)
+    driver.play(e.LimitsRaised(max_trials=search["max_trials"] + 3, rerun_failed=True))
+    assert before <= len(driver.state) <= search["max_trials"] + 3 + driver.num_invalid
+    for bracket in getattr(searcher._method, "brackets", []):
+        assert bracket.live == 0
+        assert all(rung.heading == 0 for rung in bracket.rungs)
 
 
 @settings(max_examples=100)
@@ -168,9 +196,13 @@ class ByTrial(Driver):
             self.handle(e.TrialPaused(request_id))
 
 
-@settings(max_examples=60)
-@given(search=searches() | populations(), seed=st.integers(0, 10**6))
-def test_records_replayed_from_zero_give_the_same_bytes(search: dict[str, Any], seed: int) -> None:
+@settings(max_examples=80)
+@given(search=searches() | populations(), rules=RULES, seed=st.integers(0, 10**6))
+def test_records_replayed_from_zero_give_the_same_bytes(
+    search: dict[str, Any], rules: dict[str, int], seed: int
+) -> None:
+    if search["name"] != "pbt":
+        search = search | {"stop_when": rules}
     driver = Driver(Searcher(search, SPACE, seed, model=Chance()), seed)
     driver.play()
     records = [load(dump(step.record)) for step in driver.steps]
@@ -231,7 +263,7 @@ def test_a_longer_population_continues_as_if_it_had_been_longer_from_the_start(
     assert created[0] == created[1]
 
 
-CUT = [
+CUT: list[dict[str, Any]] = [
     {
         "name": "adaptive_asha",
         "metric": "loss",
@@ -242,6 +274,7 @@ CUT = [
     }
     for stop_once in (True, False)
 ]
+CUT.append(CUT[1] | {"stop_when": {"no_improvement_for": 40, "max_total_units": 900}})
 CUT.append(
     {
         "name": "pbt",
@@ -254,7 +287,7 @@ CUT.append(
 )
 
 
-@pytest.mark.parametrize("search", CUT, ids=["stopping", "promotion", "population"])
+@pytest.mark.parametrize("search", CUT, ids=["stopping", "promotion", "rules", "population"])
 def test_a_search_cut_after_any_event_continues_identically(search: dict[str, Any]) -> None:
     driver = Driver(Searcher(search, SPACE, 3), seed=5)
     driver.play()

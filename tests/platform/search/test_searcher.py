@@ -13,7 +13,7 @@ from determined.platform.search import events as e
 from determined.platform.search.searcher import Searcher, Step
 from tests.platform.search.driver import Driver
 from tests.platform.search.reference import Reference
-from tests.platform.search.scripted import SPACE
+from tests.platform.search.scripted import SPACE, Script, halving
 
 USUAL: dict[str, Any] = {
     "metric": "loss",
@@ -141,3 +141,19 @@ def test_samples_are_those_of_numpy_in_every_search(
         for action in step.actions:
             if isinstance(action, e.Create):
                 assert (action.hparams, action.request_id, action.trial_seed) == _drawn(random)
+
+
+def test_nothing_starts_while_the_experiment_is_being_canceled() -> None:
+    search = Script(halving())
+    search.start()
+    assert search.handle(e.Stopping()) == []
+    assert search.early(1, e.USER_CANCELED) == []
+    assert search.early(2, e.USER_CANCELED) == ["cancel"]
+    assert search.handle(e.LimitsRaised(rerun_failed=True)) == ["resume T1", "resume T2"]
+
+
+def test_an_unknown_trial_is_an_error_that_says_so() -> None:
+    search = Script(halving())
+    search.start()
+    with pytest.raises(ValueError, match="not one of the 2 trials"):
+        search.handle(e.TrialExited("nobody"))

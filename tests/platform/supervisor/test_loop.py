@@ -209,6 +209,18 @@ def test_a_trial_that_runs_too_long_stops_with_a_checkpoint(lab: Lab) -> None:
     assert lab.checkpoints(ended.id)
 
 
+def test_slots_in_use_for_too_long_together_end_the_experiment(lab: Lab) -> None:
+    endless = STEADY.replace("steps < 30", "True").replace("steps / 30", "0.5")
+    search = {"name": "random", "metric": "loss", "max_trials": 2}
+    experiment_id = lab.create(endless, searcher=search, max_slot_time=3)
+    lab.until(lambda: len(lab.runs(experiment_id)) == 2)
+    lab.kill_supervisor()  # the next one knows what was used before
+    ended = lab.wait(experiment_id)
+    assert (ended.state, ended.reason) == ("COMPLETED", "reached max_slot_time (3 s)")
+    used = [(run.ended or 0) - run.created for run in lab.runs(experiment_id)]
+    assert sum(used) >= 3
+
+
 def test_slots_are_shared_and_priorities_respected(lab: Lab) -> None:
     script = "import time, os; print(os.environ['DET_SLOT_IDS']); time.sleep(0.3)"
     made = [lab.create(script, resources={"slots_per_trial": slots}) for slots in (1, 2, 1, 0)]

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from determined.platform.homes.home import Home
+from determined.store import Reader, TrialFilter
 from tests.support.waiting import eventually
 from tests.support.workers import free_port
 
@@ -114,3 +116,35 @@ def write_trackio(path: Path) -> None:
                 ("abc", f"1970-01-01T00:0{step}:00+00:00", "calm-cat", step, json.dumps(metrics)),
             )
     connection.close()
+
+
+def recorded(home: Home) -> dict[str, dict[str, Any]]:
+    """What is recorded, by the name of the experiment."""
+    reader = Reader(home.path)
+    try:
+        projects = {project.id: project for project in reader.registry.projects()}
+        workspaces = {one.id: one.name for one in reader.registry.workspaces()}
+        found = {}
+        for experiment in reader.experiments().rows:
+            (trial,) = reader.trials(TrialFilter(experiment_id=experiment.id)).rows
+            project = projects[experiment.project_id]
+            assert (experiment.state, experiment.started) == (trial.state, trial.started)
+            assert [run.ended is None for run in reader.runs(trial.id)].count(True) == 0
+            found[experiment.name] = {
+                "id": (experiment.id, trial.id),
+                "project": f"{workspaces[project.workspace_id]}/{project.name}",
+                "about": (experiment.owner, experiment.description, experiment.labels),
+                "hparams": trial.hparams,
+                "metadata": trial.metadata,
+                "state": experiment.state,
+                "reason": experiment.reason,
+                "times": (experiment.started, experiment.ended),
+                "best": experiment.best_validation,
+                "rows": [
+                    (r.group, r.steps_completed, r.time, r.metrics)
+                    for r in reader.metrics.reports(trial.id)
+                ],
+            }
+        return found
+    finally:
+        reader.close()

@@ -39,11 +39,12 @@ def sections(found: RunDiff) -> set[str]:
         ({"dtype": "float64"}, 0, "weights", "weight 0.weight of model 0"),
         ({"eps": 1e-4}, 0, "optimizer", "weight 0.weight of model 0"),
         ({"swap": [21, 41]}, 5, "data", "batch[0]"),
-        ({"accumulation": 2}, 0, "optimizer", ""),
+        ({"accumulation": 2}, 0, "optimizer", "weight 0.weight of model 0"),
         ({"frozen": True}, 0, "gradient", "gradient 0.weight of model 0"),
         ({"length": 58}, 14, "data", "batch[0]"),
         ({"count": 2}, 30, "callback", "callback 'counting'['count']"),
         ({"decay": 0.8}, 0, "callback", "callback 'average'"),
+        ({"validation": 7, "flip": 37}, 37, "weights", "weight 2.weight of model 0"),
         ({"draw": 17}, 17, "random state", "the random state of torch"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
@@ -62,9 +63,25 @@ def test_the_first_difference_is_named(
 
 
 def test_another_number_of_threads_is_named_on_paper(tmp_path: Path) -> None:
-    found = compared(tmp_path, threads=2)
+    runs = [train(tmp_path, f"with {n}", wide=True, threads=n) for n in (1, 2)]
+    found = diff(*runs, launch=launch)
     (one,) = (one for one in found.paper if one.section == "environment")
     assert (one.name, one.first, one.second) == ("threads", 1, 2)
+    assert found.parting is not None, str(found)
+    # Which sum is rounded otherwise first is up to the processor.
+    assert found.parting["name"].startswith(("loss", "gradient 0.weight of model 0")), str(found)
+
+
+def test_a_step_that_only_one_run_makes_is_told_whichever_it_is(tmp_path: Path) -> None:
+    runs = [train(tmp_path, str(n), accumulation=n) for n in (1, 2)]
+    for both, words in (
+        (runs, "in batch 0 the first run steps an optimizer, the second does not"),
+        (runs[::-1], "in batch 0 the second run steps an optimizer, the first does not"),
+    ):
+        found = diff(*both, launch=launch)
+        assert found.parting is not None
+        assert found.parting["text"] == words
+        assert found.parting["size"].startswith("32 of 32 elements")
 
 
 def test_an_edited_file_is_named_on_paper(tmp_path: Path) -> None:
@@ -72,6 +89,7 @@ def test_an_edited_file_is_named_on_paper(tmp_path: Path) -> None:
     assert [one.name for one in found.paper if one.section == "code"] == ["train.py"]
     assert found.parting is not None
     assert (found.parting["batch"], found.parting["stage"]) == (0, "optimizer")
+    assert found.parting["name"] == "weight 0.weight of model 0"
     assert found.settings["optimizer 0['param_groups'][0]['lr']"] == "0.01 and 0.01000001"
 
 
@@ -90,6 +108,7 @@ def test_another_version_of_a_package_is_named_on_paper(tmp_path: Path) -> None:
     ]
     assert found.parting is not None
     assert (found.parting["batch"], found.parting["stage"]) == (0, "loss")
+    assert found.parting["name"] == "loss"
 
 
 def test_equal_runs_are_identical_without_training_any_again(tmp_path: Path) -> None:

@@ -123,40 +123,12 @@ def load_config(
     """Load the file that a command names, `-` for standard input."""
     from determined.config import load, load_file
     from determined.platform.service.completion import completion
+    from determined.platform.service.search_checks import check_search
 
     if config_file == "-":
         text = sys.stdin.buffer.read()
         loaded = load(text, "standard input", overrides, completion(template))
     else:
         loaded = load_file(config_file, overrides, completion(template))
-    _check_packages(loaded, config_file)
-    _check_search(loaded, config_file)
+    check_search(loaded, config_file)
     return loaded
-
-
-def _check_search(loaded: Loaded, source: str) -> None:
-    """Raise if no search can begin from the configuration."""
-    from determined.config import Problem
-    from determined.errors import ConfigurationError
-    from determined.platform.search.searcher import Searcher
-
-    try:
-        Searcher(loaded.effective["searcher"], loaded.effective["hyperparameters"], 0)
-    except ValueError as error:
-        where, _, words = str(error).partition(": ")
-        path = tuple(where.split(".")) if words and " " not in where else ("searcher",)
-        problem = Problem(words or str(error), path=path, source=source)
-        raise ConfigurationError(source, [problem]) from None
-
-
-def _check_packages(loaded: Loaded, source: str) -> None:
-    """Raise if a package is missing that the configuration needs."""
-    from determined.config import Problem
-    from determined.errors import ConfigurationError
-    from determined.platform.search.processes.model_process import missing_packages
-
-    sentence = missing_packages(loaded.effective["searcher"].get("sampler") or "random")
-    if sentence is not None:
-        words = sentence.removeprefix("searcher.sampler: ")
-        problem = Problem(words, path=("searcher", "sampler"), source=source)
-        raise ConfigurationError(source, [problem])

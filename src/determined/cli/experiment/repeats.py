@@ -11,7 +11,6 @@ from determined.cli._present.tables import Output, hparams_text, show, show_json
 
 if TYPE_CHECKING:
     from determined.platform.queries.comparison import Comparison
-    from determined.platform.queries.seeds.repeats import Judged, Repeated
 
 
 def show_repeated(
@@ -23,7 +22,7 @@ def show_repeated(
     show_all: bool = False,
 ) -> None:
     """Print one line for each configuration, the best mean first."""
-    from determined.platform.queries.seeds.repeats import repeated
+    from determined.platform.queries.seeds.repeats import group_json, repeated
 
     groups = repeated(seen)[:top]
     names = seen.differing
@@ -50,21 +49,16 @@ def show_repeated(
 
 def show_significance(seen: Comparison, experiment_ids: list[int], output: Output) -> None:
     """Say whether configurations differ by more than their seeds do."""
-    from determined.platform.queries.seeds.repeats import group_names, judge, left_out, repeated
+    from determined.platform.queries.seeds.repeats import judge_all, judgement_json
 
-    groups = repeated(seen)
-    if len(groups) < 2:
-        words = "there is nothing to compare: give another experiment, or one with a grid"
-        raise click.ClickException(
-            f"{'One configuration was' if groups else 'No trial was'} found; {words}."
-        )
-    if len(groups) == 2:  # the first that was given is A
-        groups.sort(key=lambda group: experiment_ids.index(group.experiment_id))
-    names = group_names(groups)
-    judged = judge(groups, names, seen.smaller_is_better)
+    try:
+        found = judge_all(seen, experiment_ids)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
     if output == "json":
-        show_json(significance_json(seen, groups, names, judged))
+        show_json(judgement_json(seen, found))
         return
+    groups, names, judged = found.groups, found.names, found.judged
     headers = ["Configuration", "Seeds", f"Mean best {seen.metric}".rstrip(), "±"]
     headers += ["Difference", "Low", "High", "Verdict"]
     of_others = {id(one.b): one.verdict for one in judged}
@@ -90,47 +84,8 @@ def show_significance(seen: Comparison, experiment_ids: list[int], output: Outpu
     if len(judged) > 1:
         pairs = len(groups) * (len(groups) - 1) // 2
         click.echo(f"The error of 5 % is shared among all {pairs} pairs of configurations.")
-    for line in left_out(groups, names):
+    for line in found.notes:
         click.echo(printable(line))
-
-
-def group_json(group: Repeated, metric: str) -> dict[str, Any]:
-    """A configuration as data."""
-    return {
-        "experiment_id": group.experiment_id,
-        "hparams": group.hparams,
-        "metric": metric,
-        "trial_ids": group.trial_ids,
-        "results": {str(seed): value for seed, value in group.results.items()},
-        "seeds": len(group.results),
-        "trials": len(group.rows),
-        "mean": group.mean,
-        "spread": group.spread,
-    }
-
-
-def significance_json(
-    seen: Comparison, groups: list[Repeated], names: list[str], judged: list[Judged]
-) -> dict[str, Any]:
-    """All of it as data; `a` and `b` are positions in `configurations`."""
-    from dataclasses import asdict
-
-    from determined.platform.queries.seeds.repeats import left_out
-
-    position = {id(group): i for i, group in enumerate(groups)}
-    return {
-        "metric": seen.metric,
-        "smaller_is_better": seen.smaller_is_better,
-        "configurations": [
-            group_json(group, seen.metric) | {"name": name}
-            for group, name in zip(groups, names, strict=True)
-        ],
-        "comparisons": [
-            {"a": position[id(one.a)], "b": position[id(one.b)], **asdict(one.verdict)}
-            for one in judged
-        ],
-        "notes": left_out(groups, names),
-    }
 
 
 def cell(value: Any) -> Any:

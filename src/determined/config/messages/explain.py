@@ -40,6 +40,11 @@ _OLD_NAMES: dict[Path, str] = {
     ("searcher", "direction"): _DIRECTION,
     ("searcher", "maximize"): _DIRECTION,
     ("searcher", "minimize"): _DIRECTION,
+    # of an earlier population-based training
+    ("searcher", "num_rounds"): "write `max_time`, the rounds times `interval`",
+    ("searcher", "length_per_round"): "write `interval`, a number in units of `time_metric`",
+    ("searcher", "replace_function"): "write `quantile`",
+    ("searcher", "explore_function"): "write `perturb` and `resample`",
 }
 _DOUBLE = "write `type: double` with minval and maxval"
 _INT = "write `type: int` with minval and maxval"

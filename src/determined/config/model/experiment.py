@@ -33,6 +33,7 @@ from determined.config.model.types import (
     FreeMap,
     Items,
     Length,
+    Repeats,
     Section,
     Text,
 )
@@ -71,7 +72,7 @@ class Configuration(Section):
         dict[str, Hyperparameter], Expected("a mapping of names to values or ranges")
     ] = Field(default={}, description="Constants, ranges to search, and nested groups of both.")
     searcher: AnySearcher = Field(description="Which trials run, and for how long.")
-    repeat: Annotated[AtLeast1, Field(le=1000)] = Field(
+    repeat: Repeats = Field(
         default=1,
         description="How many seeds to train each configuration with; `single` and `grid` only.",
     )
@@ -95,6 +96,11 @@ class Configuration(Section):
     max_wall_time: Duration | None = Field(
         default=None,
         description="Time limit of the experiment; its trials then save a checkpoint and it ends.",
+    )
+    max_slot_time: Duration | None = Field(
+        default=None,
+        description="Limit of the time of all slots together, such as 12h: 4 slots for 3 hours. "
+        "Trials then save a checkpoint and the experiment ends.",
     )
     max_trial_wall_time: Duration | None = Field(
         default=None, description="Time limit of each trial; it then saves a checkpoint and ends."

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from determined.config.model.types import (
     AtLeast0,
     AtLeast1,
+    AtLeast2,
     Expected,
     Flag,
     FreeMap,
@@ -41,8 +42,43 @@ _INITIAL = (
     "Configurations to try first, in order: values of some or all searched hyperparameters, nested "
     "as those are. The others are drawn."
 )
+_STOP_WHEN = "When to end the whole search early: the first of the rules given here."
 _DIVISOR = "Promote one in this many trials at each rung."
 _MAX_TRIALS = "How many trials to run, not counting those with invalid hyperparameters."
+
+
+def _trials(value: Any) -> Any:
+    """Turn `20 trials` into 20."""
+    if isinstance(value, str) and (match := _TRIALS.fullmatch(value.strip())):
+        return int(match[1])
+    return value
+
+
+_TRIALS = re.compile(r"([0-9]+) ?trials?")
+Trials = Annotated[
+    AtLeast1,
+    BeforeValidator(
+        _trials,
+        json_schema_input_type=Annotated[int, Field(ge=1)]
+        | Annotated[str, Field(pattern=r"^\s*[0-9]+ ?trials?\s*$")],
+    ),
+    Expected("`20 trials`, or another number"),
+]
+
+
+class StopWhen(Section):
+    """When a search ends before it has run all of its trials; running ones save and stop."""
+
+    no_improvement_for: Trials | None = Field(
+        default=None,
+        description="End when this many trials in a row (20, or `20 trials`) have ended without a "
+        "new best value of the metric; those that failed do not count.",
+    )
+    max_total_units: AtLeast1 | None = Field(
+        default=None,
+        description="End when all trials together have trained this long, in units of "
+        "`time_metric`, or batches without one, as known from their validations.",
+    )
 
 
 class Searcher(Section):
@@ -75,6 +111,7 @@ class Random(Searcher):
     """Trials with values drawn at random or proposed by a model."""
 
     name: Literal["random"] = Field(description="Trials drawn at random.")
+    stop_when: StopWhen | None = Field(default=None, description=_STOP_WHEN)
     max_trials: AtLeast1 = Field(description=_MAX_TRIALS)
     max_concurrent_trials: AtLeast0 = Field(default=16, description=_CONCURRENT)
     sampler: Sampler = Field(default="random", description=_SAMPLER)
@@ -85,6 +122,7 @@ class Grid(Searcher):
     """Every combination of the listed values."""
 
     name: Literal["grid"] = Field(description="Every combination.")
+    stop_when: StopWhen | None = Field(default=None, description=_STOP_WHEN)
     max_concurrent_trials: AtLeast0 = Field(default=16, description=_CONCURRENT)
 
 
@@ -98,6 +136,7 @@ class Halving(Searcher):
     """The keys of searchers that stop trials at rungs."""
 
     model_config = ConfigDict(json_schema_extra=_either_length)
+    stop_when: StopWhen | None = Field(default=None, description=_STOP_WHEN)
     max_trials: AtLeast1 = Field(description=_MAX_TRIALS)
     max_time: AtLeast1 = Field(description=_MAX_TIME)
     time_metric: Name = Field(description=_TIME_METRIC)
@@ -138,7 +177,7 @@ class Pbt(Searcher):
     """
 
     name: Literal["pbt"] = Field(description="Population-based training.")
-    population: Annotated[AtLeast1, Field(ge=2)] = Field(
+    population: AtLeast2 = Field(
         description="How many members train side by side, or in turns if there are fewer slots."
     )
     interval: AtLeast1 = Field(

@@ -86,6 +86,8 @@ _WHOLE = BeforeValidator(_whole)
 Whole = Annotated[int, Field(strict=True), _WHOLE]
 AtLeast0 = Annotated[int, Field(strict=True, ge=0), _WHOLE]
 AtLeast1 = Annotated[int, Field(strict=True, ge=1), _WHOLE]
+AtLeast2 = Annotated[int, Field(strict=True, ge=2), _WHOLE]
+Repeats = Annotated[int, Field(strict=True, ge=1, le=1000), _WHOLE]
 Priority = Annotated[int, Field(strict=True, ge=1, le=99), _WHOLE]
 Seed = Annotated[int, Field(strict=True, ge=0, le=2**32 - 1), _WHOLE]
 Days = Annotated[int, Field(strict=True, ge=-1, le=32767), _WHOLE]

@@ -7,7 +7,7 @@ import logging
 import operator
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +127,69 @@ class Determined:
         )
         logger.info("created experiment %s", experiment_id)
         return Experiment(experiment_id, self._session)
+
+    def search(
+        self,
+        target: Callable[..., Any],
+        space: Mapping[str, Any],
+        metric: str,
+        max_trials: int | None = None,
+        *,
+        smaller_is_better: bool = True,
+        max_length: int | Mapping[str, int] | None = None,
+        searcher: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        wait: bool = True,
+        progress: bool | None = None,
+    ) -> Experiment:
+        """Search the best hyperparameters of a function or a trial class, and return the search.
+
+        Trials are processes, as many at once as there are slots, and everything is stored as in any
+        experiment. The target may be defined in a script or a notebook cell: it is sent by value,
+        with what it uses, and a copy of the files around it.
+
+        Args:
+            target: A function of the hyperparameters (a dict) that returns the metric, or a dict of
+                metrics; or a function of these and a `core.Context`, which reports by itself
+                (`context.train.report_validation_metrics`) and may be stopped early; or a
+                subclass of `PyTorchTrial`.
+            space: The hyperparameters: ranges and constants, as in a configuration.
+            metric: The validation metric to optimize.
+            max_trials: How many trials to run; a grid knows by itself.
+            smaller_is_better: Whether to minimize it.
+            max_length: How long to train a trial class: batches, or such as `{"epochs": 3}`.
+            searcher: More keys of the `searcher` section, such as another `name` or a `sampler`.
+            config: More sections of the configuration, such as `resources` or `name`.
+            wait: Whether to wait for the end and show a progress bar; the search does not depend
+                on this process either way.
+            progress: Whether to show a progress bar; by default in notebooks and terminals.
+
+        Raises:
+            ConfigurationError: the space or another setting is invalid.
+            DeterminedError: all trials failed; the message has the traceback of one.
+        """
+        from tempfile import TemporaryDirectory
+
+        from determined.experimental._client import searching
+
+        section: dict[str, Any] = {
+            "name": "random",
+            "metric": metric,
+            "smaller_is_better": smaller_is_better,
+            "max_trials": max_trials,
+            "max_length": max_length,
+            **(searcher or {}),
+        }
+        section = {key: value for key, value in section.items() if value is not None}
+        searching.check_target(target, section)
+        with TemporaryDirectory(prefix="determined-") as folder:
+            code, import_root = searching.stage(target, folder)
+            whole = searching.search_config(target, space, section, config or {}, import_root)
+            experiment = self.create_experiment(whole, code)
+        searching.announce(experiment)
+        if wait:
+            searching.await_results(experiment, progress)
+        return experiment
 
     def _load(
         self,

@@ -222,6 +222,11 @@ class Experiment(StoredObject):
         """List its trials."""
         return self.list_trials(*args, **kwargs)
 
+    @property
+    def best_trial(self) -> Trial | None:
+        """The trial with the best value of the searcher's metric; None if no trial has one."""
+        return None if self.best_trial_id is None else Trial(self.best_trial_id, self._session)
+
     # Checkpoints and code
 
     def list_checkpoints(

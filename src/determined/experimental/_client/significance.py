@@ -92,22 +92,14 @@ def compare_experiments(
 ) -> Significance:
     """Compare the configurations of experiments over their seeds."""
     from determined.platform.queries.comparison import compare
-    from determined.platform.queries.seeds.repeats import group_names, judge, left_out, repeated
+    from determined.platform.queries.seeds.repeats import judge_all
     from determined.store import TrialFilter
 
     reader = session.service.reader
     found = [session.service.experiment(number) for number in experiment_ids]
     trials = [t for one in found for t in reader.trials(TrialFilter(experiment_id=one.id)).rows]
     seen = compare(reader, found, trials, metric, smaller_is_better)
-    groups = repeated(seen)
-    if len(groups) < 2:
-        raise ValueError(
-            f"expected two configurations or more to compare, got {len(groups)}: give another "
-            "experiment, or one with a grid."
-        )
-    if len(groups) == 2:
-        groups.sort(key=lambda group: experiment_ids.index(group.experiment_id))
-    names = group_names(groups)
+    judged = judge_all(seen, experiment_ids)
     shown = [
         ConfigurationResults(
             name,
@@ -118,15 +110,13 @@ def compare_experiments(
             group.mean,
             group.spread,
         )
-        for group, name in zip(groups, names, strict=True)
+        for group, name in zip(judged.groups, judged.names, strict=True)
     ]
-    judged = judge(groups, names, seen.smaller_is_better)
     comparisons = [
         _comparison(shown[0], other, one.verdict)
-        for other, one in zip(shown[1:], judged, strict=True)
+        for other, one in zip(shown[1:], judged.judged, strict=True)
     ]
-    notes = left_out(groups, names)
-    return Significance(seen.metric, seen.smaller_is_better, shown, comparisons, notes)
+    return Significance(seen.metric, seen.smaller_is_better, shown, comparisons, judged.notes)
 
 
 def _comparison(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from determined._contracts.home import checkpoint_key
 from determined._legacy.entrypoint import is_trial_class
 from determined._os.json_file import write_json
+from determined._os.together import Command
 from determined.platform.homes.home import Home
 from determined.platform.homes.snapshot import load_snapshot, working_copy
 from determined.platform.machines.slots import find_slots, free_ports, port_variables
@@ -87,6 +88,10 @@ class Debug:
         self.environment = environment
         self.workdir = workdir
         self.checkpoint = checkpoint
+
+    def logged(self, log: Path) -> Command:
+        """Return how to run it without a terminal, with its output in a file."""
+        return Command(self.argv, self.environment, self.workdir, log)
 
     def run(self) -> int:
         """Run it in the foreground and return its exit code; Ctrl-C goes to the trial."""

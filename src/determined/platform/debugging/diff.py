@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from determined._contracts.replay_span import read_verdict
 from determined._contracts.run_diff import ByHashes, Point, RunDiff, by_hashes, on_paper
-from determined._os.together import wait_together
+from determined._os.together import run_together
 from determined.errors import RefusedError
 from determined.platform.debugging.replay import Interval, Replays
 from determined.platform.homes.home import Home
 from determined.platform.queries.run_record import facts_of
 from determined.store import Experiment, Reader, Trial
 
-_SHOWN = 3000
 Named = tuple[Trial, Experiment]
 
 
@@ -74,10 +72,11 @@ def _why_not_in_step(
 ) -> str | None:
     """Say why two trials cannot be trained again in step; None if they can."""
     slots = [replays.slots for replays in both]
-    if max(slots) > 1:
+    if slots[0] != slots[1]:
         return (
-            f"They were trained by {slots[0]} and {slots[1]} processes, and only single ones are "
-            "trained again in step: nothing more is known than what checkpoints tell."
+            f"They were trained by {slots[0]} and {slots[1]} processes, each with its own part of "
+            "every batch, so they cannot be trained again in step: nothing more is known than what "
+            "checkpoints tell."
         )
     for trial in trials:
         fork = reader.forks.fork(trial.id)
@@ -98,7 +97,7 @@ def _in_step(
     last: int,
     folder: Path,
 ) -> dict[str, Any]:
-    processes = []
+    commands = []
     for number, replays in enumerate(both):
         place = folder / str(number)
         place.mkdir()
@@ -111,20 +110,10 @@ def _in_step(
             is_leader=number == 0,
             verdict=str(folder / "verdict.json"),
         )
-        with (place / "log").open("wb") as log:
-            process = subprocess.Popen(
-                ready.argv,
-                cwd=ready.workdir,
-                env=ready.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        processes.append(process)
-    codes = wait_together(processes)
+        commands.append(ready.logged(place / "log"))
+    codes = run_together(commands)
     verdict = read_verdict(folder / "verdict.json")
     if verdict is None:
-        failed = next((number for number, code in enumerate(codes) if code > 0), 1)
-        said = (folder / str(failed) / "log").read_text(errors="replace")[-_SHOWN:]
-        raise RefusedError(f"The trials could not be trained again.\n{said}")
+        failed = next((c for c, code in zip(commands, codes, strict=True) if code > 0), commands[1])
+        raise RefusedError(f"The trials could not be trained again.\n{failed.last_output()}")
     return verdict

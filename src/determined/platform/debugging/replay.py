@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import threading
 import time
 import uuid as uuids
@@ -31,14 +30,13 @@ from determined._contracts.replay_span import (
 from determined._contracts.run_diff import Point
 from determined._info import FORK_FILE
 from determined._os.json_file import write_json
+from determined._os.together import run_together
 from determined.errors import RefusedError
 from determined.platform.debugging.debug_run import Debug, latest_checkpoint, prepare
 from determined.platform.homes.home import Home
 from determined.platform.queries.downloads import storage_of
 from determined.platform.queries.run_record import hashes_of, points_of, rows_of
 from determined.store import Experiment, Reader, Trial
-
-_SHOWN = 3000
 
 
 @dataclass(frozen=True)
@@ -176,10 +174,10 @@ class Replays:
             told = {"callbacks": tuple(callbacks), "paths": tuple(paths), "pdb": pdb}
             ready, span = self.prepare(interval, place, **told)
             has_terminal = threading.current_thread() is threading.main_thread()
-            code = ready.run() if has_terminal else _quietly(ready, place / "log")
+            logged = ready.logged(place / "log")
+            code = ready.run() if has_terminal else run_together([logged])[0]
             if code:
-                log = place / "log"
-                said = log.read_text(errors="replace")[-_SHOWN:] if log.exists() else ""
+                said = logged.last_output()
                 raise RefusedError(f"The replay of {interval} ended with exit code {code}.\n{said}")
             shutil.rmtree(place / "checkpoints", ignore_errors=True)
             return span
@@ -271,15 +269,3 @@ def published(home: Home, experiment: Experiment, trial_id: int) -> Iterator[dic
         json.loads(path.read_text()) for path in replays_folder(home, experiment).glob("*.json")
     ]
     yield from sorted((r for r in found if r["trial_id"] == trial_id), key=lambda r: r["time"])
-
-
-def _quietly(ready: Debug, log: Path) -> int:
-    with log.open("wb") as file:
-        return subprocess.run(
-            ready.argv,
-            cwd=ready.workdir,
-            env=ready.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        ).returncode

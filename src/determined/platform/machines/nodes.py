@@ -33,6 +33,7 @@ class Node:
         num_slots: how many slots it has, from number `first_slot` on.
         pools: the resource pools that it belongs to.
         left_out: why nothing is started there, if so.
+        is_leaving: whether what runs there has to go on elsewhere.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Node:
     cores: int = 1
     pools: tuple[str, ...] = ()
     left_out: str = ""
+    is_leaving: bool = False
     first_slot: int = -1
 
     @property
@@ -101,7 +103,8 @@ class NodeTable:
         )
         slots = tuple(slot for node in used for slot in node.slots)
         kind = CUDA if any(node.has_gpus for node in used) else CPU
-        return Machine(slots, skipped, tuple(used), is_cluster=True, kind=kind)
+        leaving = frozenset(s.id for node in self.nodes if node.is_leaving for s in node.slots)
+        return Machine(slots, skipped, tuple(used), True, kind, leaving=leaving)
 
     def save(self, path: Path) -> None:
         write_json(path, {"version": _VERSION, **asdict(self)}, durable=True)

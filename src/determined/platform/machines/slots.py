@@ -53,7 +53,8 @@ class Machine:
     """What there is to schedule on, and a line for each GPU or node that is left out.
 
     `kind` says what the slots are: cpu, cuda, rocm or mps. With `is_queued` each slot stands for
-    one job of a batch system, however many slots its trial needs.
+    one job of a batch system, however many slots its trial needs. What runs on slots that are
+    `leaving` has to go on elsewhere.
     """
 
     slots: tuple[Slot, ...]
@@ -62,6 +63,7 @@ class Machine:
     is_cluster: bool = False
     kind: str = CPU
     is_queued: bool = False
+    leaving: frozenset[int] = frozenset()
 
     @property
     def has_gpus(self) -> bool:

@@ -71,7 +71,8 @@ class RunSpec(NamedTuple):
 
     `stop_grace_seconds` is the time from SIGTERM to SIGKILL, `leftover_grace_seconds` the same for
     processes that outlive the entrypoint. `prologue` opens the log; policies do not apply to it.
-    The run is stopped when the process `ends_with` ends.
+    The run is stopped when the process `ends_with` ends, or when the file `lease` was not written
+    for `lease_seconds`: it holds a time of the monotonic clock.
     """
 
     argv: tuple[str, ...]
@@ -82,6 +83,8 @@ class RunSpec(NamedTuple):
     leftover_grace_seconds: float = 10.0
     warm_start: bool = False
     ends_with: Identity | None = None
+    lease: str | None = None
+    lease_seconds: float = 0.0
 
 
 class Traceback(NamedTuple):

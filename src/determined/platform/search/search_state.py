@@ -23,6 +23,7 @@ from determined.platform.search.space import Point, Space
 
 RUNNING = "running"
 FAILING = "failing"  # ordered to fail, still running
+ENDING = "ending"  # ordered to end with the whole search, still running
 PAUSING = "pausing"
 PAUSED = "paused"
 STOPPED = "stopped"  # by the searcher
@@ -31,7 +32,7 @@ ERRORED = "errored"
 CANCELED = "canceled"
 INVALID = "invalid"
 
-OCCUPIED = (RUNNING, FAILING)  # these count against `max_concurrent_trials`
+OCCUPIED = (RUNNING, FAILING, ENDING)  # these count against `max_concurrent_trials`
 FAILED = (ERRORED, CANCELED)
 
 
@@ -179,6 +180,16 @@ class SearchState:
     def stop(self, trial: Trial, reason: str) -> None:
         self._leave(trial, STOPPED)
         self.actions.append(Stop(trial.request_id, reason))
+
+    def close(self, reason: str) -> None:
+        """End all trials, and start nothing any more; methods learn of it when trials exit."""
+        self.is_closing = True
+        for trial in self.trials:
+            if trial.exited or trial.status not in (RUNNING, PAUSING, PAUSED):
+                continue
+            if trial.status == RUNNING:
+                trial.status = ENDING
+            self.actions.append(Stop(trial.request_id, reason))
 
     def pause(self, trial: Trial, reason: str) -> None:
         self._leave(trial, PAUSING)

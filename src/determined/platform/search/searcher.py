@@ -29,6 +29,7 @@ from determined.platform.search.sampling.randomness import Stream
 from determined.platform.search.sampling.results import WORST
 from determined.platform.search.search_state import (
     CANCELED,
+    ENDING,
     ERRORED,
     FAILED,
     FAILING,
@@ -40,6 +41,7 @@ from determined.platform.search.search_state import (
 )
 from determined.platform.search.settings import Settings
 from determined.platform.search.space import Space
+from determined.platform.search.stop_rules import StopRules
 
 _VERSION = 1
 _STATUS = {e.ERRORED: ERRORED, e.USER_CANCELED: CANCELED, e.INVALID_HP: INVALID}
@@ -106,6 +108,7 @@ class Searcher:
         self.is_over = False
         self.num_events = 0
         self._streak = FailureStreak()
+        self._rules = StopRules(self.settings)
         self._events_at_snapshot = 0
         self._method: Method
         if self.settings.is_halving:
@@ -138,6 +141,7 @@ class Searcher:
         made: dict[str, Any] = {"event": e.to_json(event)}
         if not self.is_over or isinstance(event, e.LimitsRaised):
             is_relevant = self._dispatch(event)
+            self._rules.acted(self.state, self.state.actions)
             if is_relevant and isinstance(self._method, Custom):
                 recorded = None if record is None else record["orders"]
                 made["orders"] = self._consult(self._method, event, recorded)
@@ -154,10 +158,16 @@ class Searcher:
             self._method.initial(self.state)
         elif isinstance(event, e.LimitsRaised):
             self.is_over = self.state.is_closing = False
+            self._rules.restart()
             self._method.raised(self.state, event)
         elif isinstance(event, e.Stopping):
             self.state.is_closing = True
         return True
+
+    def _obey_rules(self) -> None:
+        """End all trials if a rule of `stop_when` says so."""
+        if self._rules.reason and not self.state.is_closing:
+            self.state.close(f"the search ends: {self._rules.reason}")
 
     def _of_trial(self, event: e.TrialEvent, trial: Trial) -> bool:
         if isinstance(event, e.ValidationCompleted):
@@ -192,14 +202,18 @@ class Searcher:
             value = self._value(event)
             if value < WORST and (trial.best is None or value < trial.best):
                 trial.best = value
-            if needs_results:
+                self._rules.improved(trial, value)
+            if needs_results or self._rules.counts_units:
                 time = read_time(self.settings, event.metrics, event.steps)
         except UnreadableMetricError as error:
             if needs_results:  # other methods do not use it
                 self.state.fail(trial, str(error))
             return True
         self.state.steps = event.steps
-        self._method.validated(self.state, trial, value, time)
+        self._rules.trained(trial, time)
+        self._obey_rules()
+        if trial.status == RUNNING:
+            self._method.validated(self.state, trial, value, time)
         return True
 
     def _value(self, event: e.ValidationCompleted) -> float:
@@ -215,6 +229,7 @@ class Searcher:
             return False
         if event.reason not in _STATUS:
             raise ValueError(f"reason: expected one of {', '.join(_STATUS)}, got {event.reason!r}.")
+        self._regain(trial)
         self._method.exited_early(self.state, trial, _STATUS[event.reason])
         if event.reason == e.ERRORED and (
             sentence := self._streak.failed(event.digest, event.progressed)
@@ -225,13 +240,22 @@ class Searcher:
     def _exited(self, trial: Trial) -> bool:
         if trial.exited:
             return False
+        self._regain(trial)
         if trial.status == FAILING:
             self._method.exited_early(self.state, trial, ERRORED)
         if trial.status not in (*FAILED, INVALID):
             self._streak.reset()
         self.state.exit(trial)
+        self._rules.exited(trial)
+        self._obey_rules()
         self._method.exited(self.state, trial)
         return True
+
+    @staticmethod
+    def _regain(trial: Trial) -> None:
+        """Count a trial that ended with the search as running until now, as its method does."""
+        if trial.status == ENDING:
+            trial.status = RUNNING
 
     def _consult(
         self, method: Custom, event: e.Event, recorded: list[dict[str, Any]] | None
@@ -259,6 +283,8 @@ class Searcher:
         reason = f"all {requested} trials {ended}"
         if requested == 1:
             reason = f"its trial {'was canceled' if cancel else ended}"
+        if self._rules.reason:
+            reason = f"{self._rules.reason}; {reason}"
         self._end(e.Shutdown(cancel=cancel, failure=failure, reason=reason))
 
     def _end(self, shutdown: e.Shutdown) -> None:
@@ -277,7 +303,9 @@ class Searcher:
     def snapshot(self) -> dict[str, Any]:
         """Return the whole state as plain JSON."""
         self._events_at_snapshot = self.num_events
+        rules = {"rules": self._rules.to_json()} if self._rules.are_given else {}
         return {
+            **rules,
             "version": _VERSION,
             "num_events": self.num_events,
             "is_over": self.is_over,
@@ -322,6 +350,8 @@ class Searcher:
         self.num_events = self._events_at_snapshot = snapshot["num_events"]
         self.is_over = snapshot["is_over"]
         self._streak.load(snapshot["streak"])
+        if self._rules.are_given:
+            self._rules.load(snapshot["rules"])
         self.state.load(snapshot["desk"])
         self._method.load(snapshot["method"])
         self._method.load_results(self.state)

@@ -28,6 +28,7 @@ class Settings:
     stop_once: bool = True
     sampler: str = "random"
     initial: tuple[dict[str, Any], ...] = ()
+    stop_when: dict[str, Any] = field(default_factory=dict)
     repeat: int = 1  # beside the section in a configuration
     population: int = 0
     interval: int = 1

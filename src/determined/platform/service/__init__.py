@@ -6,6 +6,7 @@ there is none. A query reads the store, and waits for nobody.
     _service.py          `Service`: read it first
     supervised_home.py   the store, and commands to the supervisor, which it starts
     creation_checks.py   what is checked before an experiment is created
+    search_checks.py     whether a search can begin from a configuration
     forking.py           forks of trials
     model_registry.py, workspaces.py, checkpoint_metadata.py   verbs and queries of these subjects
     completion.py        what a submitted configuration leaves out

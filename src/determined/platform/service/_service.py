@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # most commands need none of them, and `det` must start fast
 EVERYTHING = ("**/*",)
 _SHORTEST_PREFIX = 4
 _POLL_SECONDS = 0.02
+_KEYS = uuids.UUID("5f0e6f5e-8d0b-4e0e-9f3c-6f3d1c0a7b52")  # of creations that have a key
 
 
 class Service:
@@ -203,15 +204,20 @@ class Service:
         original_config: str = "",
         parent_id: int | None = None,
         allow_host_changes: bool = False,
+        key: str | None = None,
     ) -> int:
         """Create an experiment from a configuration and a code snapshot; return its id.
 
-        Refused if its startup hook would change the machine, unless `allow_host_changes`.
+        Refused if its startup hook would change the machine, unless `allow_host_changes`. With a
+        `key`, it is created once: whoever asks again with the same one gets the same id.
         """
         from determined.platform.homes.creation import Creation, save_creation
         from determined.platform.machines.machine import find_machine, threads_on
         from determined.platform.runs.environment import record_environment
 
+        creation = str(uuids.uuid4() if key is None else uuids.uuid5(_KEYS, key))
+        if key is not None and self._was_asked(creation):
+            return int(self.ask("create", {}, uuid=creation)["experiment_id"])
         config = loaded.effective
         if not allow_host_changes and (sentence := self.host_changes(snapshot)):
             raise RefusedError(f"{sentence} Pass --allow-host-changes to run it nevertheless.")
@@ -220,7 +226,6 @@ class Service:
         machine = find_machine(self.home)
         creation_checks.check_slots(loaded.configuration, machine)
         creation_checks.check_cluster(self.home)
-        creation = str(uuids.uuid4())
         threads = threads_on(machine, loaded.configuration.resources.trials_per_slot)
         with self.prepared(creation) as folder:
             made_from = Creation(
@@ -248,7 +253,8 @@ class Service:
         folder = self.home.creations / creation
         try:
             self.home.make()
-            folder.mkdir(mode=0o700, parents=True)
+            # It exists if whoever asked for the same key before was killed on the way.
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             yield folder
         except BaseException as error:
             if not self._was_asked(creation):
@@ -260,7 +266,7 @@ class Service:
     def _was_asked(self, uuid: str) -> bool:
         """Whether the store has this command, and it was not refused."""
         with contextlib.suppress(DeterminedError):
-            command = self.reader.command(uuid)
+            command = self.reader.command(uuid) if self.has_store else None
             return command is not None and command.is_ok is not False
         return False
 

@@ -16,11 +16,12 @@ _Key = tuple[int, int | None]  # an experiment, or one of its trials
 
 
 class Limits:
-    """Enforces `max_wall_time` and `max_trial_wall_time`."""
+    """Enforces `max_wall_time`, `max_slot_time` and `max_trial_wall_time`."""
 
     def __init__(self, live_state: LiveState) -> None:
         self._live_state = live_state
         self._seconds: dict[_Key, float] = {}
+        self._slot_seconds: dict[int, float] = {}
         self._looked = time.monotonic()
 
     def overdue(self) -> list[Overdue]:
@@ -29,7 +30,8 @@ class Limits:
         self._looked, passed = now, now - before
         live = self._live_state.experiments
         self._seconds = {key: value for key, value in self._seconds.items() if key[0] in live}
-        return [*self._experiments(passed), *self._trials(passed)]
+        self._slot_seconds = {key: n for key, n in self._slot_seconds.items() if key in live}
+        return [*self._experiments(passed), *self._slots(passed), *self._trials(passed)]
 
     def _experiments(self, passed: float) -> list[Overdue]:
         found: list[Overdue] = []
@@ -39,6 +41,25 @@ class Limits:
                 continue
             if self._add((live.id, None), passed, started) >= limit:
                 found.append((live, None, f"max_wall_time ({limit:g} s)"))
+        return found
+
+    def _slots(self, passed: float) -> list[Overdue]:
+        """Count the time of all slots that an experiment holds."""
+        found: list[Overdue] = []
+        for live in self._live_state.experiments.values():
+            limit = live.record.configuration.max_slot_time
+            if limit is None or live.state not in (State.ACTIVE, State.PAUSED):
+                continue
+            runs = [run for run in self._live_state.runs.values() if run.experiment_id == live.id]
+            if live.id in self._slot_seconds:
+                self._slot_seconds[live.id] += passed * sum(len(run.slots) for run in runs)
+            else:
+                now = time.time()
+                self._slot_seconds[live.id] = live.slot_seconds_before + sum(
+                    len(run.slots) * max(0.0, now - run.created) for run in runs
+                )
+            if self._slot_seconds[live.id] >= limit:
+                found.append((live, None, f"max_slot_time ({limit:g} s)"))
         return found
 
     def _trials(self, passed: float) -> list[Overdue]:

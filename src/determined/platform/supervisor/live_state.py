@@ -101,6 +101,8 @@ class LiveExperiment:
     """What the search must ask outside the loop; None for a search that decides at once."""
     pending_events: deque[tuple[int, Event]] = dataclasses.field(default_factory=deque)
     """Events that wait for the search, with their numbers in the store."""
+    slot_seconds_before: float = 0.0
+    """The time of the slots of the runs that had ended when it was loaded."""
     has_noted_missing_metric: bool = False
     """Whether a note says that validations lack the searcher's metric."""
 
@@ -214,4 +216,5 @@ def load_experiment(home: Home, transaction: Transaction, record: Experiment) ->
         failure,
         helper,
         deque((step.number, event_from_json(step.event["event"])) for step in pending_events),
+        transaction.slot_seconds_run(record.id),
     )

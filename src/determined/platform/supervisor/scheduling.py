@@ -63,9 +63,14 @@ class Scheduling:
         decision = decide(requests, self._running(), slot_ids, locations)
         self._overtaken = {**self._overtaken, **decision.overtaken}
         for trial_id in decision.preemptions:
-            run = live_state.runs[trial_id]
-            run.preempted = "preempted by an experiment of higher priority"
-            transaction.preempt_run(trial_id, run.run_id, run.preempted)
+            _preempt(
+                transaction,
+                live_state.runs[trial_id],
+                "preempted by an experiment of higher priority",
+            )
+        for run in live_state.runs.values():
+            if not run.preempted and not machine.leaving.isdisjoint(run.slots):
+                _preempt(transaction, run, "its node is being drained")
         for start in decision.starts:
             self._overtaken.pop(start.request.key, None)
             self._start(transaction, *waiting[start.request.key], start.slot_ids)
@@ -131,6 +136,11 @@ class Scheduling:
             avoid=avoid,
             pool=resources.resource_pool,
         )
+
+
+def _preempt(transaction: Transaction, run: LiveRun, why: str) -> None:
+    run.preempted = why
+    transaction.preempt_run(run.trial_id, run.run_id, why)
 
 
 def _job_request(live: LiveExperiment, trial: Trial, overtaken: int) -> Request:

@@ -15,6 +15,7 @@ from determined._contracts.checkpoint_layout import CODE, LOAD_DATA, METADATA
 from determined._contracts.replay_span import REPLAY_VARIABLE, ReplaySpan
 from determined._contracts.run_diff import Facts, Point, fingerprints, flat
 from determined._contracts.tensor_hashes import read_tensor_hashes
+from determined._os.together import Command
 from determined.core.backends.tracking import TRACKING_VARIABLE
 from determined.errors import CheckpointNotFound
 from determined.pytorch._checkpoint.files.reading import read_json
@@ -123,15 +124,6 @@ def _settings(constructed: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-@dataclasses.dataclass(frozen=True)
-class Command:
-    """How to start a run again."""
-
-    argv: tuple[str, ...]
-    environment: dict[str, str]
-    folder: pathlib.Path
-
-
 def prepare(run: FolderRun, span: ReplaySpan, folder: pathlib.Path) -> Command:
     """Lay out what a process needs to train a span again, in an empty folder."""
     command = run.record.command
@@ -156,7 +148,7 @@ def prepare(run: FolderRun, span: ReplaySpan, folder: pathlib.Path) -> Command:
         environment[_THREADS] = str(threads)
     was_in = pathlib.Path(command["folder"])
     argv = (sys.executable, str(script), *map(str, command["arguments"]))
-    return Command(argv, environment, was_in if was_in.is_dir() else code)
+    return Command(argv, environment, was_in if was_in.is_dir() else code, folder / "log")
 
 
 def _script_in(code: pathlib.Path, command: Mapping[str, Any]) -> pathlib.Path:

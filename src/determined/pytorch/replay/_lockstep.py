@@ -2,7 +2,8 @@
 
 They are processes of their own, each with its own code, and meet at a socket. The leader sends a
 stage and waits for an answer; the follower compares it with its own, asks for the values that
-differ, and writes down the verdict.
+differ, and writes down the verdict. Where one of them does what the other does not, such as a step
+of an optimizer, both go on to the next stage that every batch has: it shows what that changed.
 """
 
 from __future__ import annotations
@@ -18,13 +19,20 @@ from typing import Any
 import torch
 
 from determined._contracts.replay_span import ReplaySpan, verdict_path
-from determined.pytorch.replay._parting import Parting, size_of, stage_of
+from determined.pytorch.replay._parting import (
+    Parting,
+    describe,
+    is_within,
+    only_one,
+    size_of,
+    stage_of,
+)
 from determined.pytorch.replay._stages import Partner
-from determined.pytorch.verify_resume._messages import first_unequal
 from determined.pytorch.verify_resume._trace import Event
 
 _SECONDS = 120.0  # until the other process has come to its first batch
 _GO, _STOP = "go", "stop"
+_MEETING = ("before", "train_batch", "end")  # stages that every batch, or run, has once
 
 
 def meet(span: ReplaySpan, rank: int) -> Partner:
@@ -72,27 +80,49 @@ class _Follower:
         self._aside: dict[str, str] = {}  # settings that differ from the start
         self._place: tuple[int, str] | None = None  # of these
         self._is_first = True
+        self._alone: tuple[Event, Event] | None = None  # where the stages of both were not the same
+        self._ahead: Event | None = None  # the leader's stage that this run has yet to reach
 
     def compare(self, event: Event, values: Mapping[str, Any]) -> bool:
         """Compare a stage with the leader's; False if they differ, or the leader has ended."""
+        if self._alone is not None and event["stage"] not in _MEETING:
+            return True
         try:
-            other = _receive(self._connection)
+            other = self._next(event)
         except EOFError:
             self._write(Parting(event["batch"], "end", "the first run has ended", "", []))
             return False
+        if other is None:
+            return True
         self._stages += 1
         if self._is_first:
             self._set_aside(other, event, values)
-        one, two = self._without_aside(other), self._without_aside(event)
-        text = first_unequal([one], [two])
-        if text is None:
+        parting = self._parting(self._without_aside(other), self._without_aside(event), values)
+        self._alone = None
+        if parting is None and event["stage"] == "end":
+            parting = self._settings(event["batch"])
+            self._write(parting)
+        elif parting is not None:
+            self._write(parting)
+            _send(self._connection, _STOP)
+            return False
+        _send(self._connection, _GO)
+        return True
+
+    def _next(self, event: Event) -> Event | None:
+        """Return the leader's stage to compare with; None if this run has first to go on."""
+        other, self._ahead = self._ahead or _receive(self._connection), None
+        if self._alone is None and _place(other) != _place(event):
+            self._alone = (other, event)
+        if self._alone is None:
+            return other
+        while other["stage"] not in _MEETING:
             _send(self._connection, _GO)
-            if event["stage"] == "end":
-                self._write(self._settings(event["batch"]))
-            return True
-        self._write(self._parting(one, two, text, values))
-        _send(self._connection, _STOP)
-        return False
+            other = _receive(self._connection)
+        if event["stage"] in _MEETING:
+            return other
+        self._ahead = other
+        return None
 
     def _set_aside(self, other: Event, event: Event, values: Mapping[str, Any]) -> None:
         """Note which settings differ already where both start; what follows from them counts."""
@@ -118,23 +148,30 @@ class _Follower:
         start, name = self._place
         return Parting(start, stage_of("before", name), "from the start", name, [])
 
-    def _parting(self, one: Event, two: Event, text: str, values: Mapping[str, Any]) -> Parting:
-        if (one["stage"], one["batch"]) != (two["stage"], two["batch"]):
-            later = two if one["stage"] in ("train_batch", "end") else one
-            return Parting(one["batch"], stage_of(later["stage"], ""), text, "", [])
+    def _parting(self, one: Event, two: Event, values: Mapping[str, Any]) -> Parting | None:
+        """Return how a stage of both differs; None if it does not."""
         names = _differing(one, two)
+        if self._alone is not None:
+            mine, text = only_one(*self._alone)
+            if not names and _place(one) == _place(two) and not is_within(mine["stage"]):
+                return None  # a validation more or less leaves training as it is
+            stage = stage_of(mine["stage"], "")
+            return self._measured(mine["batch"], stage, text, names, values)
         if one["samples"] != two["samples"]:
-            shapes = [name for name in names if name.startswith("batch")]
-            return self._measured(one, "data", text, shapes, values)
-        return self._measured(one, stage_of(one["stage"], names[0]), text, names, values)
+            names = [name for name in names if name.startswith("batch")]
+            return self._measured(one["batch"], "data", describe(one, two, names), names, values)
+        if not names:
+            return None
+        text, stage = describe(one, two, names), stage_of(one["stage"], names[0])
+        return self._measured(one["batch"], stage, text, names, values)
 
     def _measured(
-        self, event: Event, stage: str, text: str, names: list[str], values: Mapping[str, Any]
+        self, batch: int, stage: str, text: str, names: list[str], values: Mapping[str, Any]
     ) -> Parting:
         name = names[0] if names else ""
         theirs = self._ask([name]) if name else {}
         size = size_of(theirs.get(name), values.get(name)) if name else ""
-        return Parting(event["batch"], stage, text, name, names[1:], size)
+        return Parting(batch, stage, text, name, names[1:], size)
 
     def _ask(self, names: list[str]) -> dict[str, Any]:
         if not names:
@@ -151,6 +188,10 @@ class _Follower:
         draft = self._verdict.with_name(f"{self._verdict.name}.draft")
         draft.write_text(json.dumps(verdict))
         draft.replace(self._verdict)
+
+
+def _place(event: Event) -> tuple[str, int]:
+    return event["stage"], event["batch"]
 
 
 def _differing(one: Event, two: Event) -> list[str]:

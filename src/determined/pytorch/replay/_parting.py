@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from determined.pytorch.verify_resume._messages import listed, where
+from determined.pytorch.verify_resume._trace import Event
+
 # By the name of what differs.
 _STAGES = {
     "batch": "data",
@@ -39,6 +42,18 @@ _OWN = {
     "scheduler": ("optimizer", "scheduler", "learning rate"),
 }
 
+# What a run does that the other one does not, by the stage that only it has.
+_DEEDS = {
+    "forward": "computes another loss",
+    "backward": "computes another gradient",
+    "before step": "steps an optimizer",
+    "step": "steps an optimizer",
+    "scheduler": "steps a scheduler",
+    "before validation": "validates",
+    "before": "trains on",
+}
+_WITHIN = ("forward", "backward", "before step", "step", "scheduler")
+
 
 @dataclasses.dataclass(frozen=True)
 class Parting:
@@ -66,6 +81,36 @@ def stage_of(event: str, name: str) -> str:
     if event.startswith("on_") and not name.startswith("the random state"):
         return "callback"
     return next((stage for what, stage in _STAGES.items() if name.startswith(what)), "weights")
+
+
+def is_within(stage: str) -> bool:
+    """Whether a stage is part of training a batch, and no mere look at it."""
+    return stage in _WITHIN
+
+
+def only_one(one: Event, two: Event) -> tuple[Event, str]:
+    """Return the stage that only one of two runs has, and say so."""
+    places = [(event["batch"], not is_within(event["stage"])) for event in (one, two)]
+    is_first = places[0] <= places[1]
+    mine, who, other = (one, "first", "second") if is_first else (two, "second", "first")
+    does = _DEEDS.get(mine["stage"], "goes on")
+    return mine, f"in batch {mine['batch']} the {who} run {does}, the {other} does not"
+
+
+def describe(one: Event, two: Event, names: list[str]) -> str:
+    """Say where a stage of both runs differs, and in what besides the first name."""
+    if one["samples"] != two["samples"]:
+        first, second = one["samples"] or [], two["samples"] or []
+        pairs = enumerate(zip(first, second, strict=False))
+        at = next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
+        return (
+            f"from position {at} on, the first run has the samples {listed(first[at:])}, the "
+            f"second {listed(second[at:])}"
+        )
+    if names[0].startswith("batch") and one["samples"]:
+        return f"the same samples ({listed(one['samples'])}) have other content"
+    rest = f", together with {listed(names[1:])}" if names[1:] else ""
+    return f"first seen {where(one)}{rest}"
 
 
 def size_of(one: Any, two: Any) -> str:

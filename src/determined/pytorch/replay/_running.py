@@ -10,36 +10,17 @@ from collections.abc import Callable, Sequence
 
 from determined._contracts.replay_check import Checked, check_replay
 from determined._contracts.replay_span import read_record
-from determined._os.together import wait_together
-from determined.pytorch.replay._folder import Command, open_run, prepare, span_of
+from determined._os.together import Command, run_together
+from determined.pytorch.replay._folder import open_run, prepare, span_of
 
 Launch = Callable[[Sequence[Command]], None]
-_SHOWN = 2000
 
 
 def launch(commands: Sequence[Command]) -> None:
     """Run processes that need each other; their output is shown if one fails."""
-    logs = [
-        pathlib.Path(command.environment["DET_REPLAY"]).with_suffix(".log") for command in commands
-    ]
-    processes = []
-    for command, log in zip(commands, logs, strict=True):
-        with log.open("wb") as file:
-            process = subprocess.Popen(
-                command.argv,
-                cwd=command.folder,
-                env=command.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
-        processes.append(process)
-    codes = wait_together(processes)
-    for code, log in zip(codes, logs, strict=True):
+    for command, code in zip(commands, run_together(commands), strict=True):
         if code > 0:
-            raise RuntimeError(
-                f"A replay failed (status {code}):\n{log.read_text(errors='replace')[-_SHOWN:]}"
-            )
+            raise RuntimeError(f"A replay failed (status {code}):\n{command.last_output()}")
 
 
 def replay(

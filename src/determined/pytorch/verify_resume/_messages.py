@@ -25,7 +25,7 @@ def first_unequal(expected: list[Event], found: list[Event]) -> str | None:
     for one, other in zip(expected, found, strict=False):
         if (one["stage"], one["batch"]) != (other["stage"], other["batch"]):
             return (
-                f"the run was {_where(other)} where it should have been {_where(one)}: callbacks "
+                f"the run was {where(other)} where it should have been {where(one)}: callbacks "
                 "or periods depend on something other than the number of batches"
             )
         if one["samples"] != other["samples"]:
@@ -34,7 +34,7 @@ def first_unequal(expected: list[Event], found: list[Event]) -> str | None:
         if names or one["digests"].keys() != other["digests"].keys():
             names = names or sorted(one["digests"].keys() ^ other["digests"].keys())
             verb = "differs" if len(names) == 1 else "differ"
-            return f"{_where(one)}, {listed(names)} {verb}{_hint(one, names[0])}"
+            return f"{where(one)}, {listed(names)} {verb}{_hint(one, names[0])}"
     if len(expected) != len(found):
         return f"{len(found)} steps were seen where {len(expected)} were expected"
     return None
@@ -57,7 +57,8 @@ def _other_samples(one: Event, other: Event) -> str:
     )
 
 
-def _where(event: Event) -> str:
+def where(event: Event) -> str:
+    """Say where in training a stage is."""
     stage, batch = event["stage"], event["batch"]
     wordings = {
         "before": f"just before batch {batch} was fetched",

@@ -451,6 +451,15 @@ class Transaction:
         query = "SELECT total(ended - created) FROM run WHERE trial_id=? AND ended IS NOT NULL"
         return float(self._connection.execute(query, (trial_id,)).fetchone()[0])
 
+    def slot_seconds_run(self, experiment_id: int) -> float:
+        """The total time of all slots of an experiment's finished runs, in seconds."""
+        query = (
+            "SELECT total((run.ended - run.created) * json_array_length(run.slots)) "
+            "FROM trial JOIN run ON run.trial_id=trial.id "
+            "WHERE trial.experiment_id=? AND run.ended IS NOT NULL"
+        )
+        return float(self._connection.execute(query, (experiment_id,)).fetchone()[0])
+
     def unfinished_runs(self) -> list[Run]:
         """The runs that have no recorded end."""
         return RUNS.select(self._connection, "WHERE ended IS NULL ORDER BY trial_id, run_id")

@@ -501,6 +501,17 @@ def _directory(pid: int) -> str:
         return ""
 
 
+def test_a_run_ends_once_its_lease_was_not_renewed_for_long_enough(tmp_path: Path) -> None:
+    script = "print('up', flush=True)\nimport time\ntime.sleep(600)"
+    lease = tmp_path / "lease"
+    lease.write_text(str(time.monotonic() + 1))
+    run = make_run(tmp_path / "run", script=script, lease=str(lease), lease_seconds=1.0)
+    end = keep(run)
+    assert time.monotonic() >= float(lease.read_text()) + 1
+    assert (end.signal, end.stopped_by) == ("SIGTERM", "SIGTERM")
+    assert "this node was cut off from its cluster for 1 s: stopping" in run.log.read_text()
+
+
 def test_a_run_whose_home_is_deleted_ends(tmp_path: Path) -> None:
     home = tmp_path / "home"
     script = "print('up', flush=True)\nimport time\ntime.sleep(600)"

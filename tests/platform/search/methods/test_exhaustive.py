@@ -1,4 +1,4 @@
-"""`repeat`: every configuration of `single` and `grid` with the same seeds."""
+"""`single`, `random` and `grid`, example by example, and `repeat` with its seeds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from determined.platform.search import events as e
 from determined.platform.search.canonical_json import dump, load
 from determined.platform.search.sampling.randomness import repeat_seeds
 from determined.platform.search.searcher import Searcher
+from tests.platform.search.scripted import Script
 
 _SPACE = {
     "lr": {"type": "log", "base": 10, "minval": -3, "maxval": -1, "count": 2},
@@ -80,3 +81,69 @@ def test_a_search_continues_from_any_snapshot_and_counts_its_progress() -> None:
         assert restored.progress() == searcher.progress()
     again = Searcher(section, _SPACE, 3, repeat=3)
     assert [dump([e.to_json(a) for a in again.replay(r).actions]) for r in records] == decisions
+
+
+def random(**changes: Any) -> dict[str, Any]:
+    return {"name": "random", "metric": "loss", "max_trials": 5, **changes}
+
+
+def test_single_is_one_trial_and_says_what_it_drew_from() -> None:
+    search = Script({"name": "single", "metric": "loss"})
+    assert search.start() == ["create T1"]
+    assert "lr, n" in search.reasons[0]
+    search.handle(e.Progress(search.rid(1), 0.25))
+    assert search.searcher.progress() == 0.25
+    assert search.exit(1) == ["shutdown"]
+    assert search.searcher.progress() == 1.0
+
+
+def test_random_replaces_trials_with_invalid_hyperparameters() -> None:
+    search = Script(random(max_concurrent_trials=2))
+    assert search.start() == ["create T1", "create T2"]
+    assert search.exit(1) == ["create T3"]
+    assert search.early(2, e.INVALID_HP) == ["create T4"]
+    assert search.exit(3) == ["create T5"]
+    assert search.exit(4) == ["create T6"]
+    assert search.exit(5) == []
+    assert search.exit(6) == ["shutdown"]
+
+
+def test_random_without_a_limit_starts_all_and_does_not_replace_failures() -> None:
+    search = Script(random(max_concurrent_trials=0))
+    assert len(search.start()) == 5
+    assert search.early(1) == []
+    assert search.early(2, e.USER_CANCELED) == []
+
+
+def test_random_progress_is_the_mean_over_valid_trials() -> None:
+    search = Script(random(max_concurrent_trials=2))
+    search.start()
+    search.handle(e.Progress(search.rid(1), 0.5))
+    assert search.searcher.progress() == 0.25
+    search.exit(1)
+    assert search.searcher.progress() == pytest.approx(1 / 3)
+    search.early(2, e.INVALID_HP)
+    assert search.searcher.progress() == pytest.approx(1 / 3)
+
+
+def test_grid_goes_through_its_points_from_the_end() -> None:
+    space = {
+        "a": {"type": "int", "minval": 0, "maxval": 10, "count": 4},
+        "b": {"type": "categorical", "vals": ["x", "y"]},
+    }
+    grid = {"name": "grid", "metric": "loss", "max_concurrent_trials": 2}
+    search = Script(grid, space)
+    assert search.start() == ["create T1", "create T2"]
+    for trial in range(1, 9):
+        search.exit(trial)
+    points = [(c.hparams["a"], c.hparams["b"]) for c in search.created]
+    assert points == [(a, b) for a in (10, 7, 3, 0) for b in ("y", "x")]
+    assert search.searcher.is_over
+
+
+def test_grid_does_not_replace_early_exits() -> None:
+    space = {"a": {"type": "categorical", "vals": [1, 2]}}
+    search = Script({"name": "grid", "metric": "loss"}, space)
+    search.start()
+    assert search.early(1, e.INVALID_HP) == []
+    assert search.exit(2) == ["shutdown"]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from determined.platform.queries.comparison import Compared, Comparison
+from determined.platform.queries.comparison import Compared, Comparison, differing
 from determined.platform.queries.seeds.significance import (
     CONFIDENCE,
     Verdict,
@@ -62,6 +62,23 @@ class Judged:
     verdict: Verdict
 
 
+@dataclass(frozen=True)
+class Judgement:
+    """All configurations, what they are called, and the first one against each of the others.
+
+    Attributes:
+        groups: two in the order in which their experiments were given; more, the best mean first.
+        names: what the sentences call them.
+        judged: the first one with each of the others.
+        notes: sentences about trials that were left out.
+    """
+
+    groups: list[Repeated]
+    names: list[str]
+    judged: list[Judged]
+    notes: list[str]
+
+
 def is_repeated(experiment: Experiment) -> bool:
     """Whether an experiment trains each configuration with several seeds."""
     return bool((experiment.config.get("repeat") or 1) > 1)
@@ -84,6 +101,55 @@ def repeated(seen: Comparison) -> list[Repeated]:
         return mean is None, 0.0 if mean is None else sign * mean, group.trial_ids[0]
 
     return sorted(found, key=place)
+
+
+def judge_all(seen: Comparison, experiment_ids: Sequence[int]) -> Judgement:
+    """Judge all configurations of a comparison; raises ValueError if there are less than two."""
+    groups = repeated(seen)
+    if len(groups) < 2:
+        found = "One configuration was" if groups else "No trial was"
+        raise ValueError(
+            f"{found} found; there is nothing to compare: give another experiment, or one with a "
+            "grid."
+        )
+    if len(groups) == 2:  # the first that was given is A
+        groups.sort(key=lambda group: experiment_ids.index(group.experiment_id))
+    names = group_names(groups)
+    judged = judge(groups, names, seen.smaller_is_better)
+    return Judgement(groups, names, judged, left_out(groups, names))
+
+
+def group_json(group: Repeated, metric: str) -> dict[str, Any]:
+    """A configuration as data."""
+    return {
+        "experiment_id": group.experiment_id,
+        "hparams": group.hparams,
+        "metric": metric,
+        "trial_ids": group.trial_ids,
+        "results": {str(seed): value for seed, value in group.results.items()},
+        "seeds": len(group.results),
+        "trials": len(group.rows),
+        "mean": group.mean,
+        "spread": group.spread,
+    }
+
+
+def judgement_json(seen: Comparison, found: Judgement) -> dict[str, Any]:
+    """All of it as data; `a` and `b` are positions in `configurations`."""
+    position = {id(group): i for i, group in enumerate(found.groups)}
+    return {
+        "metric": seen.metric,
+        "smaller_is_better": seen.smaller_is_better,
+        "configurations": [
+            group_json(group, seen.metric) | {"name": name}
+            for group, name in zip(found.groups, found.names, strict=True)
+        ],
+        "comparisons": [
+            {"a": position[id(one.a)], "b": position[id(one.b)], **asdict(one.verdict)}
+            for one in found.judged
+        ],
+        "notes": found.notes,
+    }
 
 
 def judge(
@@ -117,8 +183,6 @@ def judge(
 
 def group_names(groups: Sequence[Repeated]) -> list[str]:
     """What to call each: the experiment, and the values that tell it from others of the same."""
-    from determined.platform.queries.comparison import differing
-
     names = []
     for group in groups:
         same = [other for other in groups if other.experiment_id == group.experiment_id]

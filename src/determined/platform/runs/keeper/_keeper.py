@@ -68,6 +68,7 @@ class Keeper:
         self._received: list[int] = []
         self._memory_kills = _count_memory_kills()
         self._required_process = _watch(self._spec.ends_with)
+        self._lease_ends = time.monotonic() + self._spec.lease_seconds
         self._wake_up, self._wake = os.pipe()
         for descriptor in (self._wake_up, self._wake):
             os.set_blocking(descriptor, False)
@@ -111,7 +112,7 @@ class Keeper:
                 return status
             self._pass_on()
             self._stop_with_required_process()
-            self._stop_without_folder()
+            self._look_around()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._kill_everything()
             more = self._log.follow()
@@ -157,12 +158,27 @@ class Keeper:
             self._log.note("this node has left the cluster: stopping")
             self._pass_on_one(signal.SIGTERM)
 
-    def _stop_without_folder(self) -> None:
-        """Stop when the folder was deleted: nothing could collect the run."""
+    def _look_around(self) -> None:
         now = time.monotonic()
-        if now - self._looked_at < _LOOK_SECONDS:
+        if now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = now
+            self._stop_without_folder(now)
+            self._stop_without_lease(now)
+
+    def _stop_without_lease(self, now: float) -> None:
+        """Stop when nobody vouches for this node any more: the run may go on elsewhere."""
+        if self._spec.lease is None or self._stopped_by is not None:
             return
-        self._looked_at = now
+        with contextlib.suppress(OSError, ValueError):
+            renewed = float(Path(self._spec.lease).read_text())
+            self._lease_ends = max(self._lease_ends, renewed + self._spec.lease_seconds)
+        if now >= self._lease_ends:
+            seconds = self._spec.lease_seconds
+            self._log.note(f"this node was cut off from its cluster for {seconds:.0f} s: stopping")
+            self._pass_on_one(signal.SIGTERM)
+
+    def _stop_without_folder(self, now: float) -> None:
+        """Stop when the folder was deleted: nothing could collect the run."""
         self._times_missed = self._times_missed + 1 if self._held.is_deleted else 0
         if self._times_missed == _LOOKS:
             self._pass_on_one(signal.SIGTERM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,9 +40,10 @@ class Preview:
         ends: how many trials end at which length, ascending, as the rule predicts; empty if all
             trials train to completion.
         predicted_units: total training according to `ends`; None without rungs and length.
-        most_units: total training if every trial trains to the end, which no search exceeds.
+        most_units: total training if every trial trains to the end, or the search's own limit.
         brackets: the brackets of a halving search.
         estimate: the same from a simulation, if there are rungs.
+        notes: sentences about when the search may end earlier.
         warnings: sentences about settings that are likely to disappoint.
     """
 
@@ -52,6 +54,7 @@ class Preview:
     most_units: int | None = None
     brackets: list[BracketPlan] = field(default_factory=list)
     estimate: Estimate | None = None
+    notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -70,6 +73,18 @@ class Preview:
         return [f"{count} trials end at {units} {self.unit}" for units, count in self.ends.items()]
 
 
+def preview_of(config: Mapping[str, Any]) -> tuple[Preview, str]:
+    """Predict the search of a whole configuration; also return the unit of training length."""
+    searcher = config["searcher"]
+    length, unit = searcher.get("max_length"), searcher.get("time_metric") or "batches"
+    if isinstance(length, dict):
+        ((unit, number),) = length.items()
+        length = int(number)
+    seed = config["reproducibility"]["experiment_seed"]
+    found = preview(searcher, config["hyperparameters"], seed, length, config.get("repeat"))
+    return found, str(unit)
+
+
 def preview(
     searcher: dict[str, Any],
     hyperparameters: dict[str, Any],
@@ -79,6 +94,27 @@ def preview(
 ) -> Preview:
     """Predict a search; `max_length` is the length of trials that no rung ends."""
     settings = Settings.from_dict(searcher, repeat)
+    found = _of_whole(settings, searcher, hyperparameters, seed, max_length)
+    most, notes = settings.stop_when.get("max_total_units"), []
+    if patience := settings.stop_when.get("no_improvement_for"):
+        notes.append(f"Ends earlier after {patience} trials in a row without improvement.")
+    if most is not None:
+        notes.append(f"Ends earlier after {most:,} {settings.time_metric} in all.")
+        units = [
+            None if n is None else min(n, most) for n in (found.predicted_units, found.most_units)
+        ]
+        found = replace(found, predicted_units=units[0], most_units=units[1])
+    return replace(found, notes=notes)
+
+
+def _of_whole(
+    settings: Settings,
+    searcher: dict[str, Any],
+    hyperparameters: dict[str, Any],
+    seed: int,
+    max_length: int | None,
+) -> Preview:
+    """Predict a search that nothing ends early."""
     if settings.is_halving:
         return _of_halving(settings, searcher, hyperparameters, seed)
     if settings.name == "pbt":

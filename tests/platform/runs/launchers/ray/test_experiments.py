@@ -16,7 +16,7 @@ from determined.platform.machines.nodes import load_nodes
 from determined.platform.queries.queue import read_queue
 from determined.store import Run
 from tests.support import faults
-from tests.support.cluster_lab import ClusterLab, chain, weights
+from tests.support.cluster_lab import ClusterLab, chain, let_one_go_on, outcomes, weights
 from tests.support.clusters import SimulatedCluster
 from tests.support.lab import Lab
 from tests.support.line_trial import LAUNCH, MODEL, TRAIN
@@ -82,6 +82,40 @@ def test_a_lost_node_costs_no_restart_no_row_and_no_bit(
     assert len(lab.runs(experiment_id)) in (2, 3)  # one may be meant for a node that is dying
     assert lab.losses(experiment_id) == list(enumerate(chain(12), start=1))
     assert "starts at 6" in lab.log(lab.runs(experiment_id)[-1])
+
+
+def test_a_drained_node_hands_its_trials_over(lab: ClusterLab, cluster: SimulatedCluster) -> None:
+    experiment_id = lab.chain("drained", max_restarts=0)
+    node = lab.node_of(lab.until_halted(experiment_id))
+    cluster.drain(node)
+    lab.until(lambda: len(lab.runs(experiment_id)) == 2)
+    first, second = lab.runs(experiment_id)
+    assert first.preempted == "its node is being drained"
+    queue = read_queue(lab.home, lab.service.reader, has_supervisor=True)
+    assert [line for line in queue.skipped if "it is being drained" in line]
+    lab.gate("drained").touch()
+    assert lab.wait(experiment_id).state == "COMPLETED", lab.account()
+    assert lab.node_of(second) != node
+    assert lab.losses(experiment_id) == list(enumerate(chain(12), start=1))
+    cluster.replace(node)
+
+
+def test_runs_of_a_node_that_cannot_reach_the_head_end_with_its_lease(
+    lab: ClusterLab, cluster: SimulatedCluster
+) -> None:
+    node = cluster.add(env_vars={"DET_NODE_LEASE_SECONDS": "4"}, labels={"pool": "leased"})
+    experiment_id = lab.chain("lease", resources={"resource_pool": "leased"}, max_restarts=0)
+    run = lab.until_halted(experiment_id)
+    with cluster.without_head():
+        lab.until(lambda: not processes.with_variable("DET_ALLOCATION_ID", run.allocation_id))
+    lab.gate("lease").touch()
+    assert lab.wait(experiment_id).state == "COMPLETED", lab.account()
+    assert len(lab.runs(experiment_id)) == 2
+    assert "this node was cut off from its cluster for 4 s: stopping" in lab.log(run)
+    assert lab.losses(experiment_id) == list(enumerate(chain(12), start=1))
+    (trial,) = lab.trials(experiment_id)
+    assert trial.restarts == 0
+    cluster.kill(node)
 
 
 def test_a_more_urgent_experiment_pauses_another_on_the_cluster(lab: ClusterLab) -> None:
@@ -188,9 +222,9 @@ def test_a_search_with_two_lost_nodes_ends_like_on_one_machine(
     lab.gate("search").touch()
     there = lab.chain("search", length=9, until_gate=0, **config)
     for count in (8, 20):
-        lab.until(lambda n=count: _let_one_go_on(lab, there) >= n and _living(lab, there))  # type: ignore[misc]
+        lab.until(lambda n=count: let_one_go_on(lab, there) >= n and _living(lab, there))  # type: ignore[misc]
         cluster.replace(lab.node_of(_living(lab, there)[0]))
-    lab.until(lambda: _let_one_go_on(lab, there) and lab.experiment(there).state == "COMPLETED")
+    lab.until(lambda: let_one_go_on(lab, there) and lab.experiment(there).state == "COMPLETED")
     check_replay(lab, there)
     assert len(lab.runs(there)) > 12  # some began again
 
@@ -200,60 +234,14 @@ def test_a_search_with_two_lost_nodes_ends_like_on_one_machine(
     try:
         one.gate("search").touch()
         here = one.chain("search", length=9, until_gate=0, **config)
-        one.until(lambda: _let_one_go_on(one, here) and one.experiment(here).state == "COMPLETED")
-        assert _table(lab, there) == _table(one, here)
+        one.until(lambda: let_one_go_on(one, here) and one.experiment(here).state == "COMPLETED")
+        assert outcomes(lab, there) == outcomes(one, here)
     finally:
         one.close()
 
 
 def _living(lab: ClusterLab, experiment_id: int) -> list[Run]:
     return [run for run in lab.runs(experiment_id) if run.started and not run.ended]
-
-
-def _let_one_go_on(lab: ClusterLab, experiment_id: int) -> int:
-    """Let one trial take its next step once all others wait; return how many steps were taken.
-
-    Which trials a search stops depends on the order of their reports: this way it is the same
-    wherever and however often they run.
-    """
-    waiting: list[tuple[int, int, Path]] = []
-    is_all = True
-    total = 0
-    for trial in lab.trials(experiment_id):
-        steps = len(_validations(lab, trial.id))
-        total += steps
-        answer = Path(f"{lab.gate('search')}-{trial.id}-{steps}")
-        if trial.state == "ACTIVE" and not answer.exists():
-            waiting.append((steps, trial.id, answer))
-        elif trial.state not in ("COMPLETED", "CANCELED", "ERROR"):
-            is_all = False  # it is on its way to the next step, or to its end
-            if trial.state != "ACTIVE" and not answer.exists():
-                _put(answer, "stop")
-    if waiting and is_all:
-        _put(min(waiting)[-1], "go")
-    return total
-
-
-def _put(answer: Path, word: str) -> None:
-    draft = answer.with_suffix(".draft")
-    draft.write_text(word)
-    draft.replace(answer)
-
-
-def _table(lab: Lab, experiment_id: int) -> list[tuple[Any, ...]]:
-    return [
-        (
-            trial.hparams,
-            trial.state,
-            trial.restarts,
-            [(m.steps_completed, m.metrics) for m in _validations(lab, trial.id)],
-        )
-        for trial in lab.trials(experiment_id)
-    ]
-
-
-def _validations(lab: Lab, trial_id: int) -> list[Any]:
-    return list(lab.service.reader.metrics.reports(trial_id, "validation"))
 
 
 def _kill_agents() -> None:

@@ -34,6 +34,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeparateMachi
     folder: Path = tmp_path_factory.mktemp("machines")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DET_NODE_DIR", str(folder))
+        patch.setenv("DET_NODE_LEASE_SECONDS", "40")
         made = SeparateMachines(folder)
         try:
             made.start("a", num_cpus=2)
@@ -95,6 +96,23 @@ def test_after_a_long_cut_only_the_second_run_counts(
         assert "step 7\n" not in lab.log(run)
         saved = sorted(point.steps_completed for point in lab.checkpoints(experiment_id))
         assert saved == sorted(set(saved))
+
+
+def test_a_machine_that_stays_cut_off_ends_its_runs_by_itself(
+    lab: ClusterLab, machines: SeparateMachines
+) -> None:
+    for name in ("a", "b"):
+        machines.start(name, num_cpus=2)
+    experiment_id = lab.chain("lease")
+    run = lab.until_halted(experiment_id)
+    folders = {name: machines.disk(name).glob(f"*/*/runs/{run.allocation_id}") for name in "ab"}
+    (name,) = (name for name, found in folders.items() if list(found))
+    machines.cut(name)
+    lab.until(lambda: not processes.with_variable("DET_ALLOCATION_ID", run.allocation_id))
+    lab.gate("lease").touch()
+    assert lab.wait(experiment_id).state == "COMPLETED"
+    assert lab.losses(experiment_id) == WHOLE
+    machines.mend(name)
 
 
 def test_a_trial_over_two_networks_trains_to_the_weights_of_one(

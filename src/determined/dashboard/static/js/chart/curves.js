@@ -56,7 +56,6 @@ export class CurveChart {
    * @param {((line: Line) => unknown) | null} [how.onpick]
    */
   constructor({ title, height = 320, legend = true, onzoom = null, onpick = null }) {
-    this.small = height < 250;
     this.title = title;
     this.legend = legend;
     this.onzoom = onzoom;
@@ -213,7 +212,7 @@ export class CurveChart {
     const range = from || to ? [Number(from), Number(to)] : null;
     this.plot.set({
       series: drawn,
-      x: { kind, title: this.small ? "" : xTitle(x), range },
+      x: { kind, title: xTitle(x), range },
       y: {
         kind: logy ? "log" : "linear",
         title: "",

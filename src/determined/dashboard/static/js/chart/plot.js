@@ -102,6 +102,7 @@ export class Plot {
 
   /** @param {{ series?: Series[], x?: Side, y?: Side, nothing?: string }} what */
   set({ series = this.series, x = this.x, y = this.y, nothing = "" }) {
+    this.node.dataset.ready = "";
     this.series = series;
     this.x = x;
     this.y = y;
@@ -133,7 +134,7 @@ export class Plot {
   draw() {
     this.pending = null;
     const { clientWidth: width, clientHeight: height } = this.node;
-    if (!width || !height) return;
+    if (!width || !height || this.node.dataset.ready === undefined) return; // axes without data mislead
     const dense = window.devicePixelRatio || 1;
     if (
       this.canvas.width !== Math.round(width * dense) ||

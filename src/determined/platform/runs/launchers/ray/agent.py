@@ -2,7 +2,9 @@
 
 One per node and home, as an actor that Ray restarts if it dies. Keepers do not depend on it: it
 disowns them, so they survive the end of this process, and it finds them by their folders. They
-end with the node's raylet: from then on the node counts as dead, and its runs may be elsewhere.
+end with the node's raylet: from then on the node counts as dead, and its runs may be elsewhere. So
+they may be for a node that cannot reach the head: keepers end, too, once the lease of their node
+was not renewed for a while.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,10 +43,13 @@ from determined.platform.runs.launchers.remote.storage_probe import FOLDERS, pro
 from determined.platform.runs.placement import expected_versions
 
 FOLDER_VARIABLE = "DET_NODE_DIR"
+LEASE_VARIABLE = "DET_NODE_LEASE_SECONDS"
+_LEASE_SECONDS = 120.0
 _POLL_SECONDS = 0.05
 _PROBE_SECONDS = 120.0
 _KEPT_SECONDS = 7 * 86400.0
 _LEAST_FREE_BYTES = 1 << 20
+_RENEWAL_SECONDS = 10.0
 
 
 class NodeFacts(NamedTuple):
@@ -72,6 +78,10 @@ class Agent:
         self._root = _make_root(home, node)
         self._launcher = LocalLauncher(disowns=True)
         self._raylet = processes.identify(int(os.environ.get("RAY_RAYLET_PID", os.getppid())))
+        self._lease = self._root / "lease"
+        self._lease_seconds = float(os.environ.get(LEASE_VARIABLE) or _LEASE_SECONDS)
+        renewing = threading.Thread(target=self._renew_lease, name="lease", daemon=True)
+        renewing.start()
         self._forget_old()
 
     async def describe(self) -> NodeFacts:
@@ -146,7 +156,10 @@ class Agent:
         if order.code is not None:
             path = self._root / "code" / order.code
             working_copy(Snapshot(path, order.code, 0, 0), run.workdir)
-        run.create(order.spec._replace(ends_with=self._raylet), order.environment, order.info)
+        spec = order.spec._replace(
+            ends_with=self._raylet, lease=str(self._lease), lease_seconds=self._lease_seconds
+        )
+        run.create(spec, order.environment, order.info)
         if order.control is not None:
             run.control.write_bytes(order.control)
 
@@ -200,6 +213,20 @@ class Agent:
         if not run.is_locked:
             await asyncio.to_thread(shutil.rmtree, run.path, ignore_errors=True)
 
+    def _renew_lease(self) -> None:
+        """Renew the lease for as long as the head answers, until this process ends.
+
+        A question that is not answered blocks, or fails: either way nothing is renewed.
+        """
+        draft = self._lease.with_name(f".lease.{os.getpid()}")
+        while True:
+            asked = time.monotonic()
+            if head_answers():
+                with contextlib.suppress(OSError):
+                    draft.write_text(str(asked))
+                    draft.replace(self._lease)
+            time.sleep(min(_RENEWAL_SECONDS, self._lease_seconds / 4))
+
     def _run(self, key: str) -> RunFolder:
         if "/" in key or key.startswith("."):
             raise DeterminedError(f"{key!r} is not the name of a run.")
@@ -211,6 +238,19 @@ class Agent:
         for path in (self._root / "runs").iterdir():
             if path.stat().st_mtime < before and not RunFolder(path).is_locked:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def head_answers() -> bool:
+    """Whether the head of the cluster can be reached, by asking it for an actor that is nowhere."""
+    import ray
+
+    try:
+        ray.get_actor("nobody", namespace="determined-lease")
+    except ValueError:  # it has answered
+        return True
+    except Exception:  # a time-out, mostly
+        return False
+    return True
 
 
 def _make_root(home: str, node: str) -> Path:

@@ -57,6 +57,7 @@ _RESERVE_SECONDS = 20
 _MOST_CALLS = 100_000  # concurrent calls of an agent: one per run waits for news
 _LABEL = "ray.io/node-id"
 _POOL_LABEL = "pool"
+_DRAINED = "it is being drained. Trials there save and go on elsewhere."
 
 
 class NodeGoneError(DeterminedError):
@@ -148,8 +149,9 @@ class Cluster:
             due = [key for key in new if now >= self._not_before.get(key, 0.0)]
             await asyncio.gather(*(self._connect_agent(key) for key in due))
             await asyncio.gather(*(self._refresh_facts(key) for key in self._full_nodes()))
+            draining = await asyncio.to_thread(_draining_nodes)
             found = [
-                self._describe(living[key], count)
+                self._describe(living[key], count, is_draining=key in draining)
                 for key, count in slots.items()
                 if count and key in self._facts
             ]
@@ -169,9 +171,10 @@ class Cluster:
             kind = "gpu" if any(other["Resources"].get("GPU") for other in nodes) else "cpu"
         return int(node["Resources"].get(kind.upper(), 0))
 
-    def _describe(self, node: Mapping[str, Any], count: int) -> Node:
+    def _describe(self, node: Mapping[str, Any], count: int, *, is_draining: bool) -> Node:
         facts = self._facts[node["NodeID"]]
         known = facts if isinstance(facts, NodeFacts) else None
+        objection = facts if isinstance(facts, str) else self._objection(facts, node)
         label = node.get("Labels", {}).get(_POOL_LABEL)
         pools = {name for name in node["Resources"] if _is_custom(name)} | (
             {label} if label else set()
@@ -184,7 +187,8 @@ class Cluster:
             has_gpus=bool(node["Resources"].get("GPU")) and self._settings.slot_type != "cpu",
             cores=known.cores if known else 1,
             pools=tuple(sorted(pools)),
-            left_out=facts if isinstance(facts, str) else self._objection(facts, node),
+            left_out=_DRAINED if is_draining else objection,
+            is_leaving=is_draining,
         )
 
     def _objection(self, facts: NodeFacts, node: Mapping[str, Any]) -> str:
@@ -363,6 +367,18 @@ def _why_no_agent(error: Exception) -> str:
     if "No module named 'determined" in line:
         return "its Python has no determined-pytorch: install the same version there."
     return f"no agent can run there: {line}"
+
+
+def _draining_nodes() -> Mapping[str, int]:
+    """The nodes that are about to be taken away; Ray has no public name for this.
+
+    None are known through Ray's client server.
+    """
+    try:
+        found: Mapping[str, int] = ray._private.state.state.get_draining_nodes()
+    except Exception:
+        return {}
+    return found
 
 
 def _visible_devices() -> list[str]:

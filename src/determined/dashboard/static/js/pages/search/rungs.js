@@ -72,7 +72,7 @@ class Rungs extends Page {
       title,
       h(
         "span.chips.muted",
-        ["promoted", "stopped", "waiting", "completed"].map((one) =>
+        ["promoted", "stopped", "waiting", "completed", "failed"].map((one) =>
           h("span.mark", { "data-outcome": one }, one),
         ),
       ),
@@ -85,7 +85,7 @@ class Rungs extends Page {
               "div",
               h("strong", number(rung.units)),
               h("span.muted", ` ${unit}`),
-              h("div.muted", `${number(rung.seen)} seen, ${number(rung.kept)} kept`),
+              h("div.muted", whoCame(rung, i === rungs.length - 1)),
             ),
             rung.seen > MOST_MARKS
               ? this.#share(rung, rungs[0].seen, i === rungs.length - 1)
@@ -222,6 +222,15 @@ class Rungs extends Page {
     );
   }
 }
+
+/**
+ * @param {Api.RungJson} rung
+ * @param {boolean} isLast
+ */
+const whoCame = ({ seen, kept }, isLast) =>
+  isLast
+    ? `${count(seen, "trial")} came this far`
+    : `${count(seen, "trial")} came here, ${number(kept)} went on`;
 
 /**
  * @param {Place} place

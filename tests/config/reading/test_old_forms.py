@@ -16,7 +16,7 @@ from determined.config import (
     typed_hyperparameters,
 )
 
-_FILES = sorted((Path(__file__).parent / "older").glob("*.yaml"))
+_FILES = sorted((Path(__file__).parents[1] / "older").glob("*.yaml"))
 _COMPLETION = Completion(checkpoint_storage={"type": "shared_fs", "host_path": "/checkpoints"})
 
 
@@ -41,7 +41,7 @@ def test_there_are_enough_older_files() -> None:
 
 
 def test_line_ends_and_byte_order_marks_change_nothing() -> None:
-    folder = Path(__file__).parent / "older"
+    folder = Path(__file__).parents[1] / "older"
     for name, mark in (("crlf.yaml", b"\r\n"), ("byte_order_mark.yaml", b"\xef\xbb\xbf")):
         data = (folder / name).read_bytes()
         assert mark in data

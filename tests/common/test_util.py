@@ -2,42 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from determined.common import storage, util
-
-
-@pytest.mark.parametrize(("debug_enabled", "expected"), [(True, 2), (False, 1)])
-def test_set_logger_shows_debug_lines_where_asked_to(debug_enabled: bool, expected: int) -> None:
-    script = f"""
-import logging
-from determined.common import set_logger
-set_logger({debug_enabled})
-set_logger(debug_enabled={debug_enabled})
-logging.getLogger("mine").debug("details")
-logging.getLogger("mine").info("news")
-"""
-    result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-    )
-    lines = result.stderr.splitlines()
-    assert len(lines) == expected
-    assert lines[-1].startswith("INFO: [")
-    assert lines[-1].endswith("mine: news")
-
-
-def test_a_section_of_a_config_becomes_storage(tmp_path: Path) -> None:
-    section = {"type": "shared_fs", "host_path": str(tmp_path), "storage_path": "inner"}
-    manager = storage.from_config(section)
-    assert isinstance(manager, storage.SharedFSStorageManager)
-    storage.validate_manager(manager)
-    storage.validate_config(section, None)
-    with pytest.raises(TypeError, match="Unknown storage type: tape"):
-        storage.from_config({"type": "tape"})
+from determined.common import util
 
 
 def test_small_helpers() -> None:

@@ -1,0 +1,5 @@
+"""Experiments in a home of their own."""
+
+from tests.support.lab import lab
+
+__all__ = ["lab"]
