@@ -206,6 +206,7 @@ def _saved(lab: Lab, experiment_id: int) -> list[Any]:
     return [newest.get(trial.id) for trial in lab.trials(experiment_id)]
 
 
+@pytest.mark.timeout(120 * faults.factor() ** 3)
 def test_many_short_trials_of_one_home_ask_one_question_at_a_time(
     lab: SlurmLab,
     other_lab: LabMaker,
@@ -221,6 +222,7 @@ def test_many_short_trials_of_one_home_ask_one_question_at_a_time(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     other = other_lab(max_jobs=4, shared_dir=str(tmp_path / "shared"))
     count = 12 if faults.factor() == 1 else 200
+    monkeypatch.setattr("tests.support.lab.DEADLINE_SECONDS", 7.0 * count)
     experiment_id = other.chain(
         "many",
         length=2,
