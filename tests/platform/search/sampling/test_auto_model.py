@@ -18,7 +18,13 @@ from hypothesis import strategies as st
 from determined.platform.search.sampling.auto_model import AutoModel, log_expected_improvement
 from determined.platform.search.sampling.model import ProposalRequest
 from determined.platform.search.sampling.randomness import Stream
-from determined.platform.search.sampling.results import FEWEST_SCORED, MOST_SCORED, WORST, Results
+from determined.platform.search.sampling.results import (
+    FEWEST_SCORED,
+    MOST_SCORED,
+    WORST,
+    Results,
+    scores,
+)
 from determined.platform.search.space import Point, Space
 
 SPACE: dict[str, Any] = {
@@ -32,7 +38,7 @@ PLAIN = Space({"x": {"type": "double", "minval": 0, "maxval": 1}, "k": SPACE["ki
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), observed=st.integers(0, 12), pending=st.integers(0, 4))
+@given(seed=st.integers(0, 2**32 - 1), observed=st.integers(1, 12), pending=st.integers(0, 4))
 def test_proposals_are_within_ranges_and_repeat(seed: int, observed: int, pending: int) -> None:
     space, stream = Space(SPACE), Stream(seed)
     random = np.random.RandomState(seed)
@@ -56,17 +62,6 @@ def test_proposals_are_within_ranges_and_repeat(seed: int, observed: int, pendin
 
 def vars_of(request: ProposalRequest) -> dict[str, Any]:
     return {name: getattr(request, name) for name in request.__dataclass_fields__}
-
-
-def test_the_first_trial_is_in_the_middle_and_the_next_ones_are_far_apart() -> None:
-    model, points = AutoModel(PLAIN), list[Point]()
-    for number in range(6):
-        pending = list(enumerate(points))
-        points.append(model.propose(ProposalRequest(number, number, [], pending)))
-    assert points[0][1] == 0.5  # categories have no middle
-    assert {kind for kind, _ in points} == {0, 1, 2}
-    gaps = [(a[0] != b[0]) + abs(a[1] - b[1]) for i, a in enumerate(points) for b in points[:i]]
-    assert min(gaps) > 0.1
 
 
 def test_short_trainings_that_mislead_are_overruled_by_long_ones() -> None:
@@ -103,22 +98,40 @@ def test_expected_improvement(z: float) -> None:
         assert -math.inf < gain < -400
 
 
-def test_scores_are_quantiles_of_ranks_over_all_lengths() -> None:
+def test_scores_compare_all_lengths_and_failures_are_the_worst() -> None:
     results = Results()
     for number, value in enumerate([1e9, 5.0, -3.0]):
         results.add(1, value, number)
     results.add(4, 4.0, 2)
     results.add(4, WORST, 1)
-    order = sorted(results.scored(99), key=lambda row: row[1])
-    assert [(number, units) for number, _, units in order] == [
-        (2, 1),
-        (2, 4),
-        (1, 1),
-        (0, 1),
-        (1, 4),
-    ]
-    middle = NormalDist().inv_cdf(0.5)
-    assert order[2][1] == pytest.approx(middle)
+    rows = {(number, units): score for number, score, units in results.scored(99)}
+    assert rows[2, 1] < rows[2, 4] < rows[1, 1] < rows[0, 1] == rows[1, 4]
+
+
+def test_scores_keep_the_distances_of_good_results() -> None:
+    """Ten neighbours of the best are not spread over the scale, as their ranks would be."""
+    results = sorted([*(1 + i / 1000 for i in range(10)), *(2.0 + i for i in range(10)), 1e6, 1e12])
+    found = scores(results, results)
+    assert found == sorted(found)
+    assert found[9] - found[0] == pytest.approx(0.009 * (found[10] - found[0]), rel=1e-6)
+    assert found[-1] - found[0] < 15 * (found[-3] - found[0])  # what diverges hides nothing
+
+
+@given(
+    st.lists(st.floats(-1.7e308, 1.7e308), max_size=30),
+    st.integers(0, 3),
+)
+def test_scores_are_finite_ordered_and_standardized(results: list[float], failures: int) -> None:
+    ordered = sorted(results)
+    found = scores([*ordered, *[WORST] * failures], ordered)
+    assert all(math.isfinite(score) for score in found)
+    assert found == sorted(found)
+    if len(set(found)) > 1:
+        assert np.mean(found) == pytest.approx(0, abs=1e-6)
+        assert np.std(found) == pytest.approx(1)
+    small = [value / 1e9 for value in ordered]
+    large = [8 * value for value in small]
+    assert scores(large, large) == pytest.approx(scores(small, small), abs=1e-6)
 
 
 def test_of_many_results_the_best_and_a_spread_of_the_rest_are_seen() -> None:
@@ -129,9 +142,9 @@ def test_of_many_results_the_best_and_a_spread_of_the_rest_are_seen() -> None:
             results.add(4, float(number), number)
     rows = results.scored(MOST_SCORED)
     assert len(rows) == MOST_SCORED > FEWEST_SCORED
-    scores = sorted(score for _, score, units in rows if units == 1)
-    assert scores[0] < -3
-    assert scores[-1] > 2
+    found = sorted(score for _, score, units in rows if units == 1)
+    assert found[0] == min(score for _, score, _ in rows)
+    assert found[-1] > 1.5
     assert len([1 for _, _, units in rows if units == 4]) == MOST_SCORED // 2
 
 

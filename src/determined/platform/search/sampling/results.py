@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from statistics import NormalDist
+import math
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from statistics import fmean, pstdev
+
+from determined.platform.search.sampling.randomness import between
 
 WORST = 1.7976931348623157e308  # the value of a trial that failed at a rung
 ENOUGH = 12  # results at one length before a model is asked
 MOST_BEST, MOST_NEWEST = 24, 40  # if there are more, a model sees these
-FEWEST_SCORED, MOST_SCORED = 3, 128  # results that the model of `auto` sees
-
-_NORMAL = NormalDist()
+FEWEST_SCORED, MOST_SCORED = 8, 128  # results that the model of `auto` sees
+_FARTHEST = 1e9  # a result farther from the best counts as this far
 
 
 class Level:
@@ -79,27 +82,46 @@ class Results:
     def scored(self, most: int) -> list[tuple[int, float, int]]:
         """Return up to `most` results of all lengths as (trial number, score, units).
 
-        A score is the normal quantile of a rank among all results of all lengths: neither the
-        metric's scale nor an outlier matters. The longest lengths come first.
+        Scores have mean 0 and deviation 1; the longest lengths come first (see `scores`).
         """
         levels = sorted(self._levels.items(), reverse=True)
         chosen: list[tuple[int, float, int]] = []
         for i, (units, level) in enumerate(levels):
             room = (most - len(chosen)) // (len(levels) - i)
             chosen += [(number, value, units) for value, number in level.spread(room)]
-        scores = self._scores({value for _, value, _ in chosen})
-        return sorted((number, scores[value], units) for number, value, units in chosen)
-
-    def _scores(self, values: set[float]) -> dict[float, float]:
-        columns = [[value for value, _ in level.by_value] for level in self._levels.values()]
-        total = sum(len(column) for column in columns)
-        scores = {}
-        for value in values:
-            twice = sum(bisect_left(c, value) + bisect_right(c, value) for c in columns)
-            scores[value] = _NORMAL.inv_cdf(twice / 2 / total)
-        return scores
+        every = sorted(value for _, level in levels for value, _ in level.by_value[: len(level)])
+        found = scores((value for _, value, _ in chosen), every)
+        rows = zip(chosen, found, strict=True)
+        return sorted((number, score, units) for (number, _, units), score in rows)
 
     def highest(self) -> tuple[int, Level] | None:
         """Return the longest training length with enough results to learn from."""
         enough = [units for units, level in self._levels.items() if len(level) >= ENOUGH]
         return (max(enough), self._levels[max(enough)]) if enough else None
+
+
+def scores(values: Iterable[float], results: Sequence[float]) -> list[float]:
+    """Return values on a scale that a model can learn from, given all results in ascending order.
+
+    Good results keep their distances: ranks would blow up the tiny differences between neighbours
+    of the best, and a model would look nowhere else. Results in the worst fifth count by the
+    logarithm of their distance, so that those which diverge hide nothing; a failure counts as the
+    worst result.
+    """
+    low, worst = (results[0], results[-1]) if results else (0.0, 0.0)
+    high = _quantile(results, 0.8) if results else 0.0
+    width = (high / 2 - low / 2) or (worst / 2 - low / 2) or 1.0  # halves cannot overflow
+
+    def far(value: float) -> float:
+        share = min((value / 2 - low / 2) / width, _FARTHEST)
+        return share if share <= 1 else 1 + math.log(share) / 2
+
+    found = [max(far(worst), 1.0) if value >= WORST else far(value) for value in values]
+    middle, spread = (fmean(found), pstdev(found) or 1.0) if found else (0.0, 1.0)
+    return [(score - middle) / spread for score in found]
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    return between(ordered[low], ordered[min(low + 1, len(ordered) - 1)], place - low)
