@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -204,6 +205,15 @@ def test_folders_of_tests_mirror_packages() -> None:
     }
     within = {name for name in others for top in _TESTS_OF_NO_PACKAGE if name.startswith(f"{top}/")}
     assert others - within == _TESTS_OF_NO_PACKAGE.keys()
+
+
+def test_files_that_the_page_about_architecture_names_exist() -> None:
+    root = Path(__file__).parents[1]
+    page = (root / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"(?<![\w/.])(?:\.\./)*((?:\w+/)*\w+\.py)\b", page))
+    paths = [p.as_posix() for top in ("src", "tests", "tools") for p in (root / top).rglob("*.py")]
+    missing = {name for name in named if not any(path.endswith(f"/{name}") for path in paths)}
+    assert missing == {"cli/NOUN.py", "dashboard/api/SUBJECT.py"}  # which stand for each of them
 
 
 def test_the_index_of_test_helpers_names_each_of_them() -> None:

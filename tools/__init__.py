@@ -8,6 +8,7 @@
     python -m tools.llms_txt              docs/llms.txt, the list of pages for language models
     python -m tools.dashboard_pictures    pictures of the dashboard in docs/images
     python -m tools.fork_picture          the picture of a run and its forks there
+    python -m tools.demo_recording        docs/images/demo.svg, the demo in a terminal
 
 `command_tree.py` lists the commands of `det`, also for tests. Figures of measurements are written
 by `benchmarks`.

@@ -133,7 +133,8 @@ def singles(scene: Scene, project_id: int) -> None:
             scene.train(again, Curve.of(trial.hparams), 800, 1600)
             scene.log(again, 800, begin + 60)
             scene.end(again)
-        scene.set_trial(trial.id, state=state, progress=0.75, reason=f"made {state.lower()}")
+        reason = "finished" if state == "COMPLETED" else f"made {state.lower()}"
+        scene.set_trial(trial.id, state=state, progress=0.75, reason=reason)
         scene.set_experiment(record.id, state=state, progress=0.75, reason=f"made {state.lower()}")
         if name == "speech-old":
             scene.set_experiment(record.id, archived=True)

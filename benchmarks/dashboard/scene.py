@@ -326,7 +326,7 @@ class Search:
             if steps % (4 * every):
                 scene.checkpoint(run, steps)
             scene.end(run)
-            scene.set_trial(trial.id, state="COMPLETED", progress=1.0)
+            scene.set_trial(trial.id, state="COMPLETED", progress=steps / last)
         self.hear(TrialExited(request_id))
 
 

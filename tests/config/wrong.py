@@ -948,6 +948,38 @@ SEARCHERS: list[tuple[str, list[str]]] = [
         ],
     ),
     (
+        "searcher: {name: pbt, metric: loss, population: 4, interval: 10, max_time: 45}\n"
+        "hyperparameters: {lr: {type: double, minval: 1, maxval: 2}, n: 3}",
+        ["2:76: searcher.max_time: expected a multiple of interval (10), got 45 (use 40 or 50)"],
+    ),
+    (
+        "searcher: {name: pbt, metric: loss, population: 4, interval: 10, max_time: 5}\n"
+        "hyperparameters: {lr: {type: double, minval: 1, maxval: 2}, n: 3}",
+        ["2:76: searcher.max_time: expected a multiple of interval (10), got 5 (use 10)"],
+    ),
+    (
+        "searcher: {name: pbt, metric: loss, population: 4, interval: 10, max_time: 40, inherit: [n]}\n"
+        "hyperparameters: {lr: {type: double, minval: 1, maxval: 2}, n: 3}",
+        ["2:89: searcher.inherit: 'n' is not a searched hyperparameter (these are: lr)"],
+    ),
+    (
+        "searcher: {name: pbt, metric: loss, population: 4, interval: 10, max_time: 40, inherit: [lr]}\n"
+        "hyperparameters: {lr: {type: double, minval: 1, maxval: 2}, n: 3}",
+        ["2:89: searcher.inherit: nothing would change from member to member (inherit fewer)"],
+    ),
+    (
+        "searcher: {name: pbt, metric: loss, population: 4, interval: 10, max_time: 40, perturb: [1, 1]}\n"
+        "hyperparameters: {lr: {type: double, minval: 1, maxval: 2}, n: 3}",
+        ["2:89: searcher.perturb: a factor of 1 changes nothing (for example [0.8, 1.25])"],
+    ),
+    (
+        "searcher: {name: pbt, metric: loss, population: 4, interval: 10, max_time: 40}\n"
+        "hyperparameters: {a: {lr: {type: categorical, vals: [1]}}}",
+        [
+            "2:18: searcher.name: nothing would change from member to member (give at least one hyperparameter a range)"
+        ],
+    ),
+    (
         "searcher: {name: single, metric: loss, direction: maximize}",
         [
             "2:40: searcher.direction: unknown key (write `smaller_is_better: false` to maximize the metric, `true` to minimize it)"

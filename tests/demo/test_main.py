@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import psutil
 import pytest
 
 from determined.demo import __main__ as demo
 from tests.support.waiting import eventually
+from tools.demo_recording import PICTURE, essence, record
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_demo_kills_resumes_compares_and_searches(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
-    done = subprocess.run(
-        [sys.executable, "-m", "determined.demo", "--folder", str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    shown = done.stdout
+    code, lines = record(folder)
+    shown = "\n".join(line.text for line in lines)
+    assert code == 0, shown
     assert shown.count("Killed") == 3
     assert len(re.findall(r"^  resumed batch=\d+/900", shown, re.MULTILINE)) == 3
     hashes = re.findall(r"^  weights: (\w{16})$", shown, re.MULTILINE)
@@ -35,7 +30,24 @@ def test_demo_kills_resumes_compares_and_searches(tmp_path: Path) -> None:
     assert "Best accuracy" in shown
     assert "The search found a better net: accuracy 0.9" in shown
     assert f"export DET_HOME='{folder}/home'" in shown
+    texts = [line.text.replace("'", "") for line in lines]
+    assert essence(texts, folder) == essence(picture_lines()[1:]), "python -m tools.demo_recording"
     eventually(lambda: not any(uses(process, folder) for process in psutil.process_iter()))
+
+
+def picture_lines() -> list[str]:
+    texts = ElementTree.parse(PICTURE).iter("{http://www.w3.org/2000/svg}text")
+    return ["".join(text.itertext()) for text in texts if text.get("class") != "title"]
+
+
+def test_the_picture_of_the_demo_needs_nothing_from_elsewhere_and_runs_nothing() -> None:
+    content = PICTURE.read_text()
+    assert len(content) < 30_000
+    names = {element.tag.partition("}")[2] for element in ElementTree.parse(PICTURE).iter()}
+    assert names == {"svg", "title", "style", "rect", "circle", "text", "tspan", "g"}
+    assert "://" not in content.replace("http://www.w3.org/2000/svg", "")
+    assert not re.search(r"\bon\w+=|href|@import|url\(", content)
+    assert picture_lines()[0] == "$ python -m determined.demo"
 
 
 def test_second_demo_in_a_folder_does_not_continue_the_first(tmp_path: Path) -> None:

@@ -58,9 +58,9 @@ def test_the_trial_of_the_readme_continues_where_it_was_stopped(tmp_path: Path) 
     os.kill(cut.process.pid, signal.SIGINT)
     assert end(cut.process, _SECONDS) == 128 + signal.SIGINT
     with cut.errors:
-        assert "Stopped after" in cut.errors.read()
-    assert "Finished after 320 batches" in _start(script, tmp_path / "cut").finish()
-    assert "Finished after 320 batches" in whole.finish()
+        assert "Stopped     after" in cut.errors.read()
+    assert "Trained     320 batches" in _start(script, tmp_path / "cut").finish()
+    assert "Trained     320 batches" in whole.finish()
 
     expected, found = _last_state(tmp_path / "whole"), _last_state(tmp_path / "cut")
     (expected,), (found,) = expected["models_state_dict"], found["models_state_dict"]

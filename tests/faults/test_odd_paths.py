@@ -66,7 +66,7 @@ def test_training_works_where_names_are_no_text(
     (Path(os.fsdecode(folder)) / "train.py").write_text(SCRIPT)
     (Path(os.fsdecode(folder)) / "conf\udcff.yaml").write_text("a: 1\n")
     first = python(folder, environment, "train.py", b"arg\xe9", "--epochs", "1")
-    assert "Finished after 3 batches" in first
+    assert "Trained     3 batches" in first
     assert "Net" in first
     second = python(folder, environment, "train.py", b"arg\xe9", "--epochs", "2")
     assert "resumed batch=3/6" in second

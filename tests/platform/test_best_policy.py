@@ -57,4 +57,4 @@ def test_each_trial_keeps_its_own_best_and_tells_of_it(lab: Lab) -> None:
     for trial in (first, second):
         (run,) = [r for r in lab.runs(experiment_id) if r.trial_id == trial.id]
         log = lab.log(run)
-        assert f"Best loss: {trial.hparams['score']:g}." in log
+        assert f"Best        loss {trial.hparams['score']:g}\n" in log

@@ -76,19 +76,19 @@ def test_nothing_is_written_where_logging_is_off(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*tfevents*"))
 
 
-def _last_line(capfd: pytest.CaptureFixture[str]) -> str:
-    return capfd.readouterr().err.splitlines()[-1]
+def _last_lines(capfd: pytest.CaptureFixture[str], count: int) -> list[str]:
+    return capfd.readouterr().err.splitlines()[-count:]
 
 
-def test_the_last_line_sums_the_run_up_and_says_how_to_go_on(
+def test_the_last_lines_sum_the_run_up_and_say_how_to_go_on(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     train(LineTrial, max_length=Batch(3), metric="validation_loss", progress=True)
-    line = _last_line(capfd)
-    assert line.startswith("Finished after 3 batches (1 epoch), ")
-    assert "Best validation_loss: " in line
-    assert os.environ["DET_STORAGE"] in line
-    assert line.endswith('fit(latest_checkpoint="latest", max_length=...).')
+    trained, best, checkpoint, on = _last_lines(capfd, 4)
+    assert trained.startswith("Trained     3 batches (1 epoch) in ")
+    assert best.startswith("Best        validation_loss ")
+    assert checkpoint.startswith(f"Checkpoint  {os.environ['DET_STORAGE']}")
+    assert on.startswith('Continue    fit(latest_checkpoint="latest", max_length=...) in run ')
 
 
 def test_a_run_that_fails_says_what_it_leaves_behind(capfd: pytest.CaptureFixture[str]) -> None:
@@ -100,10 +100,10 @@ def test_a_run_that_fails_says_what_it_leaves_behind(capfd: pytest.CaptureFixtur
 
     with pytest.raises(RuntimeError, match="broken"):
         train(Failing, max_length=Batch(3), checkpoint_period=Batch(1), progress=True)
-    line = _last_line(capfd)
-    assert line.startswith("Failed after 2 batches (0 epochs), ")
-    assert os.environ["DET_STORAGE"] in line
-    assert line.endswith('fit(latest_checkpoint="latest", ...).')
+    failed, checkpoint, on = _last_lines(capfd, 3)
+    assert failed.startswith("Failed      after 2 batches (0 epochs), ")
+    assert os.environ["DET_STORAGE"] in checkpoint
+    assert on.startswith('Continue    fit(latest_checkpoint="latest", ...) in run ')
 
 
 def _fit_loudly(path: str) -> None:

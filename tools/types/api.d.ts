@@ -15,6 +15,13 @@ declare namespace Api {
     state: string;
   };
 
+  /** A page of the table of all trials, and the columns that it can show. */
+  type AllTrialsJson = {
+    total: number;
+    rows: OwnedTrial[];
+    columns: ColumnsJson;
+  };
+
   /** The best trial, and the line that loads it. */
   type BestJson = {
     trial_id: number;
@@ -88,7 +95,7 @@ declare namespace Api {
     metrics: MetricName[];
   };
 
-  /** A trial with the name of its experiment. */
+  /** A trial with the name of its experiment, and by what that is measured. */
   type ComparedTrial = {
     id: number;
     experiment_id: number;
@@ -114,6 +121,7 @@ declare namespace Api {
     decision: string;
     columns: Record<string, Json>;
     experiment_name: string;
+    searcher: SearcherName;
   };
 
   /** Cells in rows of y and columns of x; edges of ranges, or categories. */
@@ -147,7 +155,7 @@ declare namespace Api {
     truncated: boolean;
   };
 
-  /** Values in the order of the trials, by name; null where a trial has none. */
+  /** Values in the order of the trials, by name; null where a trial has none. `config` has only what all of them set: the keys of one searcher say nothing of another. */
   type DifferencesJson = {
     hparams: Record<string, Json[]>;
     metrics: Record<string, Json[]>;
@@ -156,6 +164,7 @@ declare namespace Api {
 
   /** The error of a failed trial: the line of its log, if known, and the traceback. */
   type ErrorJson = {
+    trial_id: number;
     line: number | null;
     text: string;
   };
@@ -206,6 +215,7 @@ declare namespace Api {
     config_yaml: string;
     environment: Record<string, Json>;
     best: BestJson | null;
+    error: ErrorJson | null;
     slot_seconds: Number;
     events: EventJson[];
     metrics: MetricName[];
@@ -464,6 +474,35 @@ declare namespace Api {
     results: Record<string, OutcomeJson>;
   };
 
+  /** A trial, and the experiment that it belongs to. */
+  type OwnedTrial = {
+    id: number;
+    experiment_id: number;
+    state: string;
+    reason: string;
+    progress: Number;
+    hparams: Record<string, Json>;
+    best_validation: Number | null;
+    best_steps: number | null;
+    latest_validation: Number | null;
+    latest_steps: number | null;
+    steps: number;
+    restarts: number;
+    runs: number;
+    created: Number;
+    started: Number | null;
+    ended: Number | null;
+    duration: Number | null;
+    checkpoint_count: number;
+    checkpoint_size: number;
+    rung: number | null;
+    bracket: number | null;
+    decision: string;
+    columns: Record<string, Json>;
+    experiment_name: string;
+    searcher: SearcherName;
+  };
+
   type OwnerJson = {
     id: number;
     name: string;
@@ -478,6 +517,16 @@ declare namespace Api {
     seconds: Number;
     share: Number;
     calls: number | null;
+  };
+
+  /** A partition of a batch system; `size` is that of its largest node. */
+  type PartitionJson = {
+    name: string;
+    is_default: boolean;
+    nodes: number;
+    idle: number;
+    down: number;
+    size: string;
   };
 
   /** An image of a value; `problem` says why it is not shown. */
@@ -530,6 +579,7 @@ declare namespace Api {
     waiting: WaitingJson[];
     waiting_total: number;
     left_out: string[];
+    partitions: PartitionJson[];
   };
 
   type RegisteredJson = {
@@ -588,6 +638,7 @@ declare namespace Api {
     steps: StepJson[];
   };
 
+  /** A run; `job` is what a batch system calls it, which has no slots here. */
   type RunningJson = {
     trial_id: number;
     experiment_id: number | null;
@@ -595,6 +646,7 @@ declare namespace Api {
     slots: number[];
     since: Number;
     host: string;
+    job: string;
   };
 
   /** An experiment's searcher and its metric. */
@@ -811,12 +863,13 @@ declare namespace Api {
     Address extends `/api/models/${string}` ? { parameters: never; body: undefined; answer: ModelDetail } :
     Address extends `/api/trials/${number}` ? { parameters: never; body: undefined; answer: TrialDetail } :
     Address extends `/api/compare` ? { parameters: "trials"; body: undefined; answer: CompareJson } :
-    Address extends `/api/experiments` ? { parameters: "limit" | "offset" | "search" | "state" | "label" | "project" | "workspace" | "archived" | "unmanaged" | "metric_min" | "metric_max" | "sort" | "order" | "columns"; body: undefined; answer: ExperimentsJson } :
+    Address extends `/api/experiments` ? { parameters: "limit" | "offset" | "search" | "state" | "label" | "project" | "workspace" | "archived" | "unmanaged" | "metric" | "metric_min" | "metric_max" | "sort" | "order" | "columns"; body: undefined; answer: ExperimentsJson } :
     Address extends `/api/models` ? { parameters: never; body: undefined; answer: ModelsJson } :
     Address extends `/api/projects` ? { parameters: never; body: undefined; answer: ProjectsJson } :
     Address extends `/api/queue` ? { parameters: never; body: undefined; answer: QueueJson } :
     Address extends `/api/series` ? { parameters: "keys" | "x" | "from" | "to" | "px" | "smooth"; body: undefined; answer: ArrayBuffer } :
     Address extends `/api/session` ? { parameters: never; body: undefined; answer: SessionJson } :
+    Address extends `/api/trials` ? { parameters: "limit" | "offset" | "project" | "search" | "metric" | "archived" | "state" | "hparams" | "sort" | "order" | "columns"; body: undefined; answer: AllTrialsJson } :
     Address extends `/api/workspaces` ? { parameters: never; body: undefined; answer: WorkspacesJson } :
     never;
 

@@ -203,7 +203,7 @@ def by_hashes(first: Sequence[Point], second: Sequence[Point]) -> ByHashes:
 
 
 def _is_plain(path: str) -> bool:
-    """Whether a hash is of what is no tensor, such as `schedulers/0`."""
+    """Whether a hash belongs to something that is no tensor, such as `schedulers/0`."""
     return path.count("/") <= (2 if path.startswith("ranks/") else 1)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from determined.cli._commands.group import Command
-from determined.cli._present.tables import percent, show_json, table
+from determined.cli._present.layout import table
+from determined.cli._present.tables import percent, show_json
 
 if TYPE_CHECKING:
     from determined.platform.search.simulation.preview import Preview

@@ -12,7 +12,8 @@ from determined.cli._commands.options import (
     utc_option,
     yes_option,
 )
-from determined.cli._present.tables import Output, output_options, printable
+from determined.cli._present.layout import printable
+from determined.cli._present.tables import Output, output_options
 from determined.cli.experiment.listing import ORDERS, show_experiments
 from determined.cli.workspace import in_order, show_projects, workspaces
 

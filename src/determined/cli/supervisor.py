@@ -92,7 +92,7 @@ def logs(tail: int | None) -> None:
     import sys
     from collections import deque
 
-    from determined.cli._present.tables import printable
+    from determined.cli._present.layout import printable
 
     with platform(wake=False) as service:
         if not service.home.supervisor_log.exists():

@@ -19,15 +19,9 @@ from determined.cli._commands.options import (
     yes_option,
 )
 from determined.cli._commands.platform import platform
+from determined.cli._present.layout import printable
 from determined.cli._present.records import record_json
-from determined.cli._present.tables import (
-    Output,
-    output_options,
-    printable,
-    show,
-    show_json,
-    time_text,
-)
+from determined.cli._present.tables import Output, output_options, show, show_json, time_text
 
 if TYPE_CHECKING:
     from determined.platform.service.workspaces import Workspaces

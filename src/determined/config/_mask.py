@@ -74,7 +74,7 @@ def masked_hparams(values: Any) -> Any:
 
 
 def is_secret_name(path: Iterable[str | int]) -> bool:
-    """Whether a name is that of a secret: it has the whole word key, secret, token or password."""
+    """Whether a name tells of a secret: it has the whole word key, secret, token or password."""
     words = (word for part in path for word in _WORD.findall(str(part)))
     return any(word.lower() in _SECRET_WORDS for word in words)
 

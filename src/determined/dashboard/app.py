@@ -21,6 +21,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from determined.dashboard.api import (
+    all_trials,
     checkpoints,
     code,
     compare,
@@ -53,11 +54,23 @@ from determined.platform.service import Service
 logger = logging.getLogger("determined.dashboard")
 
 _SUBJECTS = (
-    *(session, experiments, experiment, trials, search, series, media, logs, checkpoints, code),
+    *(
+        session,
+        experiments,
+        experiment,
+        trials,
+        all_trials,
+        search,
+        series,
+        media,
+        logs,
+        checkpoints,
+        code,
+    ),
     *(compare, registry, models, queue, system, tensorboard, export, events, verbs),
 )
 _PAGES = re.compile(
-    r"/|/experiments/\d+(/[a-z]+)?|/trials/\d+(/[a-z]+)?|/compare|/models(/.+)?|/queue"
+    r"/|/experiments/\d+(/[a-z]+)?|/trials(/\d+(/[a-z]+)?)?|/compare|/models(/.+)?|/queue"
 )
 _READERS, _ACTORS = 4, 8
 
@@ -93,10 +106,11 @@ def make_app(service_factory: Callable[[], Service], access: Access) -> ASGIApp:
         return await loop.run_in_executor(request.app.state.readers, function, *args)
 
     async def page(request: Request) -> Response:
-        path = files.find("index.html") if _PAGES.fullmatch(request.url.path) else None
-        if path is None:
+        is_known = _PAGES.fullmatch(request.url.path) is not None
+        path = files.find("index.html")
+        if path is None or not (is_known or "text/html" in request.headers.get("accept", "")):
             return problem(404, "There is no such page.")
-        return await in_thread(request, files.answer, path, request)
+        return await in_thread(request, files.answer, path, request, 200 if is_known else 404)
 
     async def static(request: Request) -> Response:
         path = files.find(request.path_params["name"])

@@ -180,8 +180,8 @@ def _search(folder: Path, environment: Mapping[str, str], accuracy: float) -> No
         _det(folder, environment, "kill", experiment)
         raise
     _say(f"$ det experiment compare {experiment} --top 3")
-    table = _det(folder, environment, "compare", experiment, "--top", "3")
-    _console.print(table.rstrip(), markup=False)
+    compare = [*_DET, "experiment", "compare", experiment, "--top", "3"]
+    subprocess.run(compare, cwd=folder, env=environment, check=False)  # as wide as the terminal
     (best,) = json.loads(_det(folder, environment, "compare", experiment, "--top", "1", "--json"))
     _say("\n" + _verdict(best["best_validation"], accuracy))
 

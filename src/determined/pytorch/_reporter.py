@@ -198,7 +198,7 @@ class Reporter:
         self._display.checkpointed(storage_id, batches_trained)
 
     def finish(self, is_finished: bool) -> None:
-        """End the display with one line that says what came of it; every rank gets to know."""
+        """End the display with lines that say what came of it; every rank gets to know."""
         distributed = self._context.distributed
         # The others leave when the last checkpoint is safe.
         self.latest_checkpoint = distributed.broadcast(self.latest_checkpoint)
@@ -219,23 +219,23 @@ class Reporter:
         assert self._state is not None
         self._has_summary = True
         seconds = time.monotonic() - self._began
-        line = (
-            f"{status.capitalize()} after {counted(self._state.batches_trained, 'batch')} "
-            f"({counted(self._state.epochs_trained, 'epoch')}), {seconds:.1f} s in this process. "
-            f"Run: {self._context._run_id}."
-        )
+        batches = counted(self._state.batches_trained, "batch")
+        length = f"{batches} ({counted(self._state.epochs_trained, 'epoch')})"
+        if status == "finished":
+            lines = [("Trained", f"{length} in {seconds:.1f} s")]
+        else:
+            lines = [(status.capitalize(), f"after {length}, {seconds:.1f} s in this process")]
         best = self._train._get_own_best()
         if best is not None:
-            line += f" Best {self._plan.metric}: {best:.6g}."
+            lines.append(("Best", f"{self._plan.metric} {best:.6g}"))
         if self._averages_weights:
-            line += (
-                " Validation metrics are those of the averaged weights; load them with ema=True."
-            )
+            lines.append(("Measured", "the averaged weights; load them with ema=True"))
         if self.latest_checkpoint is not None:
-            longer = ", max_length=..." if status == "finished" else ", ..."
-            line += f" Checkpoint: {self.latest_checkpoint}"
-            line += f' Continue with fit(latest_checkpoint="latest"{longer}).'
-        self._display.finish(line, status)
+            longer = "max_length=..." if status == "finished" else "..."
+            lines.append(("Checkpoint", str(self.latest_checkpoint)))
+            call = f'fit(latest_checkpoint="latest", {longer})'
+            lines.append(("Continue", f"{call} in run {self._context._run_id}"))
+        self._display.finish("\n".join(f"{name:<11} {text}" for name, text in lines), status)
 
     def _show_profile(self, profile: TimeProfile) -> None:
         from rich.console import Console

@@ -141,7 +141,7 @@ def init(
             in `state_dict.pth`. By default the configuration's `checkpoint_storage.save_frozen`,
             else `always`.
         name, project, labels, description: What a run that nobody launched is called and where it
-            is filed; by default as in `exp_conf`, and the name that of the script. A project that
+            is filed; by default as in `exp_conf`, named after the script. A project that
             does not exist yet, `project` or `workspace/project`, is created. In a trial of the
             platform they have no effect.
     """

@@ -133,7 +133,7 @@ class SkipSampler(BatchSampler):
 class SkipBatchSampler(BatchSampler):
     """`batch_sampler` without the first `skip` batches of each iteration.
 
-    The length ignores `skip`: over an infinite sampler it stays that of one epoch.
+    The length ignores `skip`: over an infinite sampler it stays the length of one epoch.
     """
 
     def __init__(self, batch_sampler: BatchSampler, skip: int) -> None:

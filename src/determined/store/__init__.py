@@ -44,7 +44,14 @@ from determined.store.read.pages import (
     TrialFilter,
 )
 from determined.store.read.reader import Reader
-from determined.store.read.table_filters import Slice, TableFilter
+from determined.store.read.table_filters import (
+    STOPPED,
+    Condition,
+    Slice,
+    TableFilter,
+    TrialTableFilter,
+    stopped_early,
+)
 from determined.store.series.curves import Curve, CurveKey
 from determined.store.series.summary import Summary
 from determined.store.write.importing import Imported, OtherStore
@@ -122,4 +129,8 @@ __all__ = [
     "refuse_newer",
     "send_command",
     "set_aside",
+    "STOPPED",
+    "stopped_early",
+    "Condition",
+    "TrialTableFilter",
 ]

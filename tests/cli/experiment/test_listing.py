@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.cli.det import told_by
+from tests.cli.det import det_on_a_terminal, told_by
 from tests.cli.scripts import STEPS
 from tests.support.lab import Lab
 
@@ -44,6 +45,27 @@ def test_lists_and_descriptions_agree_in_every_form(lab: Lab, tmp_path: Path) ->
     table = told_by("e", "describe", "1")
     assert "18 steps with training metrics only" in table
     assert "# of Batches" in told_by("e", "lt", "1")
+
+
+def test_lists_on_a_terminal_of_80_columns_keep_what_matters(lab: Lab) -> None:
+    number = lab.create(STEPS, hyperparameters={"lr": 0.25, "note": "x" * 100}, name="n" * 40)
+    lab.wait(number)
+    for words, kept in (
+        (("e", "list"), ("Name", "COMPLETED", "loss 0.3", "Duration")),
+        (("e", "list-trials", "1"), ("COMPLETED", "Best loss", "0.3", "Duration")),
+        (("e", "describe", "1"), ("Best trial: 1, loss 0.3", "Best loss")),
+    ):
+        with det_on_a_terminal(*words, columns=80) as terminal:
+            assert terminal.end() == 0
+        assert all(text in terminal.output for text in kept), terminal.output
+        rows = [re.sub(r"\x1b\[\d*m", "", line) for line in terminal.output.splitlines()]
+        assert all(len(row) <= 80 for row in rows if "|" in row)
+    assert told_by("e", "list", "--csv").startswith(
+        "ID,Owner,Name,Parent ID,State,Progress,Started,Ended,Resource Pool\n"
+    )
+    assert told_by("e", "list-trials", "1", "--csv").startswith(
+        "Trial ID,State,H-Params,Started,Ended,# of Batches\n"
+    )
 
 
 def test_the_best_checkpoints_come_first(lab: Lab) -> None:

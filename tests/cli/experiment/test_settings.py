@@ -30,5 +30,6 @@ def test_names_labels_and_priorities_can_be_set(lab: Lab) -> None:
     told_by("e", "set", "priority", "1", "100", code=2)
     with det_on_a_terminal("e", "describe", "1") as terminal:
         assert terminal.end() == 0
-    assert "\x1b" not in terminal.output
+    assert terminal.output.startswith("Experiment 1 is \x1b[33mPAUSED\x1b[0m.")
+    assert "\x1b[31m" not in terminal.output
     lab.service.kill(1)

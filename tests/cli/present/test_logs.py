@@ -86,7 +86,7 @@ def test_following_shows_lines_as_they_come_and_ends_with_the_experiment(lab: La
         terminal.until("experiment 1 ACTIVE")
         lab.service.cancel(number)
         assert terminal.end() == 0
-    assert "Experiment 1 is CANCELED" in terminal.output
+    assert "Experiment 1 is \x1b[35mCANCELED" in terminal.output
 
 
 def test_ctrl_c_while_following_detaches_and_tells_how_to_come_back(lab: Lab) -> None:
@@ -116,7 +116,7 @@ def test_following_survives_a_supervisor_that_dies(lab: Lab) -> None:
         lab.kill_supervisor()
         assert terminal.end() == 0
     assert terminal.output.count("ends at 20") == 1
-    assert "Experiment 1 is COMPLETED" in terminal.output
+    assert "Experiment 1 is \x1b[32mCOMPLETED" in terminal.output
 
 
 def test_a_closed_pipe_ends_it_quietly(lab: Lab) -> None:

@@ -10,17 +10,16 @@ import math
 import click
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 
+from determined.cli._present.layout import table
 from determined.cli._present.tables import (
     Output,
-    columns_of,
+    brief,
+    duration_text,
     output_options,
     percent,
     show,
     show_json,
-    table,
     time_text,
 )
 
@@ -42,43 +41,6 @@ _HEADERS = ["ID", "Name", "Loss"]
 _ROWS: list[list[object]] = [[1, "short", 0.25], [12, "a longer name", None]]
 
 
-def test_table_is_laid_out_with_numbers_to_the_right() -> None:
-    assert table(_HEADERS, _ROWS).splitlines() == [
-        " ID | Name          | Loss",
-        "----+---------------+------",
-        "  1 | short         | 0.25",
-        " 12 | a longer name |",
-    ]
-
-
-def test_table_without_rows_has_its_head() -> None:
-    assert table(["A", "B"], []) == " A | B\n---+---"
-
-
-def test_wide_columns_are_cut_to_fit() -> None:
-    lines = table(_HEADERS, [[1, "x" * 300, 0.5], [2, "短" * 100, 0.5]], width=60).splitlines()
-    assert max(columns_of(line) for line in lines) <= 60
-    assert "…" in lines[2]
-    assert "…" in lines[3]
-
-
-def test_names_cannot_steer_the_terminal() -> None:
-    shown = table(["Name"], [["a\x1b[31mb\nc\u202e"]])
-    assert "\x1b" not in shown
-    assert "\u202e" not in shown
-    assert "\\x1b[31mb\\nc" in shown
-
-
-@given(
-    st.lists(st.lists(st.text(max_size=40), min_size=3, max_size=3), max_size=5),
-    st.integers(40, 200),
-)
-def test_tables_fit_and_have_one_line_per_row(rows: list[list[str]], width: int) -> None:
-    lines = table(["A", "B", "C"], rows, width).split("\n")
-    assert len(lines) == 2 + len(rows)
-    assert all(columns_of(line) <= width for line in lines)
-
-
 @click.command()
 @output_options
 def _listing(output: Output) -> None:
@@ -96,6 +58,34 @@ def test_rows_are_the_same_in_every_form(words: list[str]) -> None:
         assert json.loads(result.output)[1] == {"ID": 12, "Name": "a longer name", "Loss": None}
     else:
         assert result.output == table(_HEADERS, _ROWS) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0.0s"),
+        (9.94, "9.9s"),
+        (9.96, "10s"),
+        (59.6, "1m 00s"),
+        (200, "3m 20s"),
+        (7500, "2h 05m"),
+        (360_000, "4d 04h"),
+    ],
+)
+def test_durations_have_two_units(seconds: float, text: str) -> None:
+    assert duration_text(100.0, 100.0 + seconds, 0.0) == text
+    assert duration_text(100.0, None, 100.0 + seconds) == text
+
+
+def test_a_clock_that_went_back_makes_no_negative_duration() -> None:
+    assert duration_text(100.0, 90.0, 0.0) == "0.0s"
+    assert duration_text(None, None, 50.0) == ""
+
+
+def test_hyperparameters_are_told_briefly() -> None:
+    assert brief({"lr": 0.0218653471, "layers": 3, "a": {"b": True}}) == (
+        'a {"b": true}, layers 3, lr 0.0218653'
+    )
 
 
 def test_times_and_shares_are_written_as_the_specification_says() -> None:

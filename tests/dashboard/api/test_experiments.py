@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.dashboard.served import Served
 
 
@@ -23,10 +25,21 @@ def test_experiments_are_filtered_sorted_and_paged(shown: Served) -> None:
     assert names(label="search,digits") == ["digits-adaptive"]
     assert names(unmanaged=1) == ["python train.py"]
     assert names(sort="name", order="asc", limit=2, offset=1) == ["digits-adaptive", "digits-grid"]
-    assert names(metric_max=0.2, sort="best", order="asc")[0] == "digits-adaptive"
-    best = shown.json("/api/experiments", sort="best", order="asc")["rows"]
-    values = [row["best_validation"] for row in best]
-    assert values == sorted(values)
+    assert names(metric="validation_loss", metric_max=0.2, sort="best")[0] == "digits-adaptive"
+
+
+@pytest.mark.parametrize("path", ["/api/experiments", "/api/trials"])
+def test_the_best_is_sorted_within_each_metric(shown: Served, path: str) -> None:
+    rows = shown.json(path, sort="best", order="desc")["rows"]
+    best = [row for row in rows if row["best_validation"] is not None]
+    assert rows[: len(best)] == best  # what has none comes last
+    metrics = [row["searcher"]["metric"] for row in best]
+    assert metrics == sorted(metrics)
+    assert len(set(metrics)) > 1
+    for metric in set(metrics):
+        mine = [row for row in best if row["searcher"]["metric"] == metric]
+        values = [row["best_validation"] for row in mine]
+        assert values == sorted(values, reverse=not mine[0]["searcher"]["smaller_is_better"])
 
 
 def test_columns_are_those_in_which_rows_differ_first(shown: Served) -> None:

@@ -17,3 +17,13 @@ def test_files_are_checked_before_they_are_sent_again(shown: Served) -> None:
     assert page.headers["content-type"].startswith("text/html")
     assert page.headers["cache-control"] == "no-cache"
     assert shown.client.get("/experiments/1/a/b").status_code == 404
+
+
+def test_an_address_without_a_page_is_a_page_for_browsers(shown: Served) -> None:
+    as_browser = shown.client.get("/no/such/place", headers={"accept": "text/html,*/*"})
+    assert (as_browser.status_code, as_browser.headers["content-type"]) == (
+        404,
+        "text/html; charset=utf-8",
+    )
+    other = shown.client.get("/no/such/place", headers={"accept": "application/json"})
+    assert (other.status_code, other.json()) == (404, {"error": "There is no such page."})

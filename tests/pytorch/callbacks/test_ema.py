@@ -307,7 +307,4 @@ def test_the_average_is_exported_on_request() -> None:
 
 def test_the_last_line_says_what_validations_measured(capfd: pytest.CaptureFixture[str]) -> None:
     fit(_ema, 1, NormTrial, progress=True)
-    assert (
-        "Validation metrics are those of the averaged weights; load them with ema=True."
-        in capfd.readouterr().err
-    )
+    assert "Measured    the averaged weights; load them with ema=True" in capfd.readouterr().err

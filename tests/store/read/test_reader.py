@@ -31,7 +31,7 @@ def test_a_beginning_must_belong_to_one_checkpoint(tmp_path: Path) -> None:
     assert service.checkpoint("abcd1111-3333").uuid == "abcd1111-3333"
     with pytest.raises(NotFoundError) as raised:
         service.checkpoint("abcd1")
-    documented("the beginning of a UUID is that of several checkpoints", str(raised.value))
+    documented("several checkpoints have UUIDs with the same beginning", str(raised.value))
     for wrong in ("abc", "%%%%", "bcd1", ""):
         with pytest.raises(NotFoundError, match="no checkpoint"):
             service.checkpoint(wrong)

@@ -10,8 +10,8 @@ from determined.cli._commands.errors import OK
 from determined.cli._commands.group import Command
 from determined.cli._commands.options import TRIAL_ID
 from determined.cli._commands.platform import platform
+from determined.cli._present.layout import printable
 from determined.cli._present.results import json_option, report, wants_json
-from determined.cli._present.tables import printable
 
 
 @click.command("fork", cls=Command)

@@ -12,7 +12,8 @@ import click
 
 from determined.cli._commands.errors import ERROR, HELD, INTERRUPTED, OK, complain, use_colour
 from determined.cli._commands.platform import warn_if_full
-from determined.cli._present.tables import hparams_text, percent, printable
+from determined.cli._present.layout import printable, state_text
+from determined.cli._present.tables import brief, percent
 
 if TYPE_CHECKING:
     from determined.cli._present.logs import LogPrinter
@@ -219,7 +220,7 @@ def show_outcome(service: Service, experiment_id: int, *, with_traceback: bool =
 
     experiment = service.experiment(experiment_id)
     reason = f": {printable(experiment.reason)}" if experiment.reason else "."
-    click.echo(f"Experiment {experiment_id} is {experiment.state}{reason}")
+    say_state(f"Experiment {experiment_id}", experiment.state, reason)
     if has_paused_itself(experiment):
         click.echo(
             f"`det experiment activate {experiment_id}` goes on with the next trials, `det "
@@ -236,6 +237,12 @@ def show_outcome(service: Service, experiment_id: int, *, with_traceback: bool =
         _show_why_none_is_best(service, experiment)
     if best.checkpoint is not None:
         _show_checkpoint(best)
+
+
+def say_state(what: str, state: str, reason: str) -> None:
+    """Print one sentence, with the state in its colour on a terminal."""
+    colours = use_colour(sys.stdout)
+    click.echo(f"{what} is {state_text(state) if colours else state}{reason}", color=colours)
 
 
 def _show_checkpoint(best: Outcome) -> None:
@@ -264,7 +271,8 @@ def _show_why_none_is_best(service: Service, experiment: Experiment) -> None:
 def _show_best(experiment: Experiment, trial: Trial) -> None:
     value = f"{experiment.searcher_metric} {experiment.best_validation:.6g}"
     click.echo(f"Best trial: {trial.id}, {printable(value)}")
-    click.echo(f"            {printable(hparams_text(trial.hparams))}")
+    if trial.hparams:
+        click.echo(f"            {printable(brief(trial.hparams))}")
 
 
 def show_failure(

@@ -13,7 +13,8 @@ import click
 
 from determined.cli._commands.errors import HELD, OK, use_colour
 from determined.cli._commands.options import COUNT, timestamp
-from determined.cli._present.tables import iso_time, printable, time_text
+from determined.cli._present.layout import printable
+from determined.cli._present.tables import iso_time, time_text
 
 if TYPE_CHECKING:
     from determined.platform.queries.logs import LogEntry, LogFilter

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import shutil
 import sys
-import unicodedata
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any, Literal, TextIO, TypeVar
@@ -15,15 +13,10 @@ from typing import Any, Literal, TextIO, TypeVar
 import click
 
 from determined._contracts.json_numbers import json_safe
-from determined._os.printable import printable as harmless
 from determined.cli._commands.errors import use_colour
+from determined.cli._present.layout import fitted, printable, table
 
 Output = Literal["table", "csv", "json"]
-_NARROWEST = 6
-_FEW_ROWS = 3
-_SAYS_NOTHING = ("", None, "default")
-_WHOLE = re.compile(r"\d\d-\d\d \d\d:\d\d$|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-_SECONDS = re.compile(r"^\d{4}-(\d\d-\d\d \d\d:\d\d):\d\d[+-]\d{4}$")
 _JSON_NAME = re.compile(r'^ +"(?:[^"\\]|\\.)*"(?=: )', re.MULTILINE)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -49,10 +42,12 @@ def show(
     data: object = None,
     *,
     in_full: bool = False,
+    spare: Sequence[str] = (),
 ) -> None:
     """Print rows in one of the forms; `data` is what JSON shows instead of the rows.
 
     With `in_full`, a few rows that are too wide for the terminal become lists instead of being cut.
+    Columns named in `spare` are left out where the terminal is too narrow, the first one first.
     """
     if output == "csv":
         show_csv(headers, rows)
@@ -64,7 +59,9 @@ def show(
         if width is None:
             click.echo(table(headers, rows))
         else:
-            click.echo(fitted(headers, rows, width, in_full=in_full))
+            colours = use_colour(sys.stdout)
+            shown = fitted(headers, rows, width, in_full=in_full, spare=spare, colours=colours)
+            click.echo(shown, color=colours)
 
 
 def show_csv(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -97,123 +94,6 @@ def show_json(data: object) -> None:
     click.echo(text)
 
 
-def table(
-    headers: Sequence[str], rows: Sequence[Sequence[object]], width: int | None = None
-) -> str:
-    """Lay out a table; with `width`, the widest columns are cut until it fits."""
-    cells = [[printable(cell) for cell in row] for row in rows]
-    numeric = [
-        bool(rows) and all(isinstance(row[i], (int, float)) or row[i] is None for row in rows)
-        for i in range(len(headers))
-    ]
-    lines = [list(map(printable, headers)), *cells]
-    columns = range(len(headers))
-    widths = [max(columns_of(line[i]) for line in lines) for i in columns]
-    if width is not None:
-        whole = [
-            max(_NARROWEST, *(columns_of(line[i]) for line in cells if _WHOLE.match(line[i])), 0)
-            for i in columns
-        ]
-        room = max(0, width - 3 * len(widths) + 1)
-        widths = _fitting([min(size, room) for size in widths], whole, room)
-    laid_out = [
-        " | ".join(
-            _padded(cell, size, right)
-            for cell, size, right in zip(line, widths, numeric, strict=True)
-        )
-        for line in lines
-    ]
-    rule = "+".join("-" * (size + 2) for size in widths)
-    return "\n".join([f" {laid_out[0]}", rule, *(f" {line}".rstrip() for line in laid_out[1:])])
-
-
-def fitted(
-    headers: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    width: int,
-    *,
-    in_full: bool = False,
-) -> str:
-    """Lay out a table for a terminal; what is too wide loses seconds, idle columns, then text.
-
-    With `in_full`, or where even that does not help, each of a few rows becomes a list.
-    """
-    text = table(headers, rows)
-    if _width(text) <= width:
-        return text
-    rows = [[_SECONDS.sub(r"\1", c) if isinstance(c, str) else c for c in row] for row in rows]
-    used = [i for i in range(len(headers)) if any(row[i] not in _SAYS_NOTHING for row in rows)]
-    if rows:
-        headers = [headers[i] for i in used]
-        rows = [[row[i] for i in used] for row in rows]
-    is_few = len(rows) <= _FEW_ROWS
-    text = table(headers, rows, None if in_full and is_few else width)
-    return _records(headers, rows, width) if _width(text) > width and is_few else text
-
-
-def _width(text: str) -> int:
-    return max(columns_of(line) for line in text.splitlines())
-
-
-def _records(headers: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> str:
-    """Each row as lines of names and values, with a rule between rows."""
-    names = [printable(header) for header in headers]
-    left = max(columns_of(name) for name in names)
-    room = max(_NARROWEST, width - left - 5)
-    blocks = [
-        "\n".join(
-            f" {_padded(name, left, False)} | {_cut(printable(cell), room)}".rstrip()
-            for name, cell in zip(names, row, strict=True)
-        )
-        for row in rows
-    ]
-    rule = "-" * (left + 2) + "+" + "-" * (min(width, left + 40) - left - 3)
-    return f"\n{rule}\n".join(blocks)
-
-
-def _cut(text: str, size: int) -> str:
-    return _padded(text, size, False).rstrip() if columns_of(text) > size else text
-
-
-def _fitting(widths: list[int], least: list[int], room: int) -> list[int]:
-    """Narrow the widest column, again and again, until all fit or none can be narrower.
-
-    Times and ids, which say nothing when cut, stay whole as long as anything else can give way.
-    """
-    widths = list(widths)
-    for floors in (least, [_NARROWEST] * len(widths)):
-        while sum(widths) > room:
-            spare = [width - floor for width, floor in zip(widths, floors, strict=True)]
-            loose = [i for i, rest in enumerate(spare) if rest > 0]
-            if not loose:
-                break
-            widths[max(loose, key=lambda i: widths[i])] -= 1
-    return widths
-
-
-def printable(cell: object) -> str:
-    """One line of printable text: what users wrote must not steer the terminal."""
-    if cell is None:
-        return ""
-    return harmless(f"{cell:.6g}" if isinstance(cell, float) else str(cell))
-
-
-def columns_of(text: str) -> int:
-    """How many columns of a terminal a text takes: wide characters two, combining ones none."""
-    if text.isascii():
-        return len(text)
-    wide = (2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
-    return sum(0 if unicodedata.combining(c) else w for c, w in zip(text, wide, strict=True))
-
-
-def _padded(text: str, size: int, right: bool) -> str:
-    if columns_of(text) > size:
-        taken = itertools.accumulate(columns_of(c) for c in text)
-        text = text[: sum(1 for _ in itertools.takewhile(lambda n: n < size, taken))] + "…"
-    space = " " * (size - columns_of(text))
-    return space + text if right else text + space
-
-
 def time_text(seconds: float | None, *, utc: bool = False) -> str:
     """Write a moment: local time, or UTC."""
     if seconds is None:
@@ -227,6 +107,23 @@ def iso_time(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def duration_text(started: float | None, ended: float | None, now: float) -> str:
+    """Write how long something took, or has taken so far: `4.2s`, `3m 20s`, `2h 05m`, `3d 04h`."""
+    if started is None:
+        return ""
+    seconds = max(0.0, (now if ended is None else ended) - started)
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d {hours:02}h"
+    if hours:
+        return f"{hours}h {minutes:02}m"
+    return f"{minutes}m {seconds:02}s" if minutes else f"{seconds}s"
 
 
 def size_text(num_bytes: float) -> str:
@@ -251,6 +148,16 @@ def hparams_text(values: object) -> str:
 
     shown = masked_hparams(values)
     return json.dumps(shown, sort_keys=True, default=str, ensure_ascii=False)
+
+
+def brief(values: dict[str, Any]) -> str:
+    """Hyperparameters or metrics for a reader: `lr 0.0218653, layers 3`; secrets are masked."""
+    from determined.config import masked_hparams
+
+    def text(value: object) -> str:
+        return printable(value if isinstance(value, (int, float, str)) else hparams_text(value))
+
+    return ", ".join(f"{name} {text(v)}" for name, v in sorted(masked_hparams(values).items()))
 
 
 def percent(share: float | None) -> str:

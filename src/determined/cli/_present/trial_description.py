@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from determined.cli._present.layout import number_text, printable
 from determined.cli._present.records import mention_others, validated_or_saved
 from determined.cli._present.tables import (
     Output,
+    brief,
+    duration_text,
     hparams_text,
     iso_time,
-    printable,
     show,
     show_json,
     time_text,
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from determined.platform.service import Service
     from determined.store import Run, Summary, Trial
 
+_COUNTERS = ("batches", "epochs")  # they are in every report
 _STATISTICS = ("count", "last", "min", "max", "mean")
 
 
@@ -78,34 +82,61 @@ class TrialDescription:
 
     def show(self, steps: Sequence[Workload], output: Output, utc: bool) -> None:
         """Print tables, or the same as CSV."""
+        if output == "table":
+            self._show_for_people(steps, utc)
+            return
         trial = self.trial
         headers = ["Experiment ID", "State", "H-Params", "Summary Metrics", "Started", "Ended"]
         last = {g: {name: s.last for name, s in m.items()} for g, m in self.summary.items()}
         times = [time_text(moment, utc=utc) for moment in (trial.started, trial.ended)]
         row = [trial.experiment_id, self.state, hparams_text(trial.hparams), hparams_text(last)]
-        show(headers, [[*row, *times]], output, in_full=True)
-        if output == "table":
-            self._show_story(utc)
-            chosen = steps if self.with_batches else validated_or_saved(steps)
-            if chosen:
-                click.echo("\nWorkloads:")
-                show(*self._workloads(chosen, utc))
-            mention_others(len(steps) - len(chosen))
-        else:
-            show(*self._workloads(steps, utc), output)
-        if output == "table" and trial.state == "ERROR":
-            from determined.cli._present.following import show_failure
+        show(headers, [[*row, *times]], output)
+        show(*self._workloads(steps, utc), output)
 
-            click.echo()
-            show_failure(self.service, trial)
+    def _show_for_people(self, steps: Sequence[Workload], utc: bool) -> None:
+        from determined.cli._present.following import show_failure
+
+        self._show_answer(utc)
+        if self.trial.state == "ERROR":
+            show_failure(self.service, self.trial)
+        self._show_story(utc)
+        chosen = steps if self.with_batches else validated_or_saved(steps)
+        if chosen:
+            click.echo("\nWorkloads:")
+            spare = ("Checkpoint Metadata", "Report Time", "Checkpoint UUID")
+            show(*self._workloads(chosen, utc, _measured), spare=spare)
+        mention_others(len(steps) - len(chosen))
+
+    def _show_answer(self, utc: bool) -> None:
+        """How far the trial got, its best result and where that is."""
+        from determined.cli._present.following import say_state
+        from determined.platform.queries.outcome import best_first
+        from determined.store import CheckpointFilter
+
+        trial, reader = self.trial, self.service.reader
+        owner = self.service.experiment(trial.experiment_id)
+        reason = f": {printable(trial.reason)}" if trial.reason else "."
+        say_state(f"Trial {trial.id} of experiment {owner.id}", self.state, reason)
+        if trial.best_validation is not None:
+            best = f"{owner.searcher_metric} {number_text(trial.best_validation, 6)}"
+            click.echo(
+                f"Best:       {printable(best)}, after {trial.best_validation_steps} batches"
+            )
+        took = duration_text(trial.started, trial.ended, time.time())
+        click.echo(f"Trained:    {trial.total_batches} batches in {took or '0s'}")
+        if trial.started is not None:
+            click.echo(f"Started:    {time_text(trial.started, utc=utc)}")
+        kept = CheckpointFilter(trial_id=trial.id, states=["COMPLETED"])
+        ranked = best_first(reader.rated_checkpoints(kept), owner.smaller_is_better)
+        if ranked:
+            found = ranked[0].checkpoint
+            click.echo(f"Checkpoint: {found.uuid} (after {found.steps_completed} batches)")
 
     def _show_story(self, utc: bool) -> None:
         """The history of the trial: hyperparameters, metrics, runs, decisions."""
         from determined.config import masked_hparams
 
         trial = self.trial
-        if trial.reason:
-            click.echo(f"\n{self.state}: {printable(trial.reason)}")
         if self.lineage.lines:
             click.echo("\nLineage:")
             for line in self.lineage.lines:
@@ -184,7 +215,10 @@ class TrialDescription:
         ]
 
     def _workloads(
-        self, steps: Sequence[Workload], utc: bool
+        self,
+        steps: Sequence[Workload],
+        utc: bool,
+        text: Callable[[dict[str, Any]], str] = hparams_text,
     ) -> tuple[list[str], list[list[object]]]:
         headers = ["# of Batches", "Report Time", "Checkpoint", "Checkpoint UUID"]
         headers += ["Checkpoint Metadata", "Validation Metrics"]
@@ -195,8 +229,12 @@ class TrialDescription:
             row += ["", "", ""]
             if checkpoint is not None:
                 row[2:] = [checkpoint.state, checkpoint.uuid, hparams_text(checkpoint.metadata)]
-            row.append(hparams_text(step.validation) if step.validation_time is not None else "")
+            row.append(text(step.validation) if step.validation_time is not None else "")
             if self.with_batches:
                 row.append(hparams_text(self.batches.get(step.steps_completed) or step.training))
             rows.append(row)
         return ([*headers, "Workload Metrics"] if self.with_batches else headers), rows
+
+
+def _measured(metrics: dict[str, Any]) -> str:
+    return brief({name: value for name, value in metrics.items() if name not in _COUNTERS})

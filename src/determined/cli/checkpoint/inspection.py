@@ -20,13 +20,13 @@ from determined.cli._commands.options import (
     uuid_list,
 )
 from determined.cli._commands.platform import platform
+from determined.cli._present.layout import printable
 from determined.cli._present.records import checkpoint_json, show_checkpoints
 from determined.cli._present.tables import (
     Output,
     counted,
     hparams_text,
     output_options,
-    printable,
     show,
     show_json,
     size_text,

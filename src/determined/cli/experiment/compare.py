@@ -107,7 +107,8 @@ def compare(
     headers = [*(["Experiment ID"] if len(found) > 1 else []), "Trial ID", "State", *names]
     headers += [f"Best {seen.metric}".rstrip(), "At Batch", "# of Batches"]
     data = [_json(row, seen.metric) for row in seen.rows[:top]]
-    show(headers, rows, output, data, in_full=len(rows) == 1)
+    spare = ("# of Batches", "At Batch", *reversed(names))
+    show(headers, rows, output, data, in_full=len(rows) == 1, spare=spare)
     if output == "table" and not show_all and len(seen.rows) > 1 and not seen.differing:
         click.echo("Their hyperparameters are the same.")
 

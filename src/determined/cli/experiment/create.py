@@ -11,8 +11,9 @@ import click
 from determined.cli._commands.errors import HELD, OK
 from determined.cli._commands.options import without_effect
 from determined.cli._commands.platform import platform
+from determined.cli._present.layout import printable
 from determined.cli._present.results import json_option, report, wants_json
-from determined.cli._present.tables import printable, size_text
+from determined.cli._present.tables import size_text
 from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:

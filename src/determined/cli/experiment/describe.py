@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,18 +11,25 @@ import click
 
 from determined.cli._commands.options import EXPERIMENT_IDS, utc_option
 from determined.cli._commands.platform import platform
+from determined.cli._present.layout import printable
 from determined.cli._present.records import mention_others, validated_or_saved
 from determined.cli._present.tables import (
     Output,
+    counted,
     hparams_text,
     output_options,
     percent,
-    printable,
     show,
     show_json,
     time_text,
 )
-from determined.cli.experiment.listing import pool_of, shown_state, trial_json
+from determined.cli.experiment.listing import (
+    experiment_duration,
+    pool_of,
+    show_trials,
+    shown_state,
+    trial_json,
+)
 from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:
@@ -29,6 +37,8 @@ if TYPE_CHECKING:
     from determined.platform.service import Service
     from determined.store import Experiment, Trial
 
+_MOST_STEPS = 20
+_SPARE = ("Validation Report Time", "Checkpoint Report Time", "Validation State", "State")
 _Table = tuple[list[str], list[list[Any]]]
 
 
@@ -45,7 +55,7 @@ _Table = tuple[list[str], list[list[Any]]]
 def describe(
     experiment_ids: list[int], metrics: bool, outdir: Path | None, utc: bool, output: Output
 ) -> None:
-    """Show experiments, their trials, and what happened at each step."""
+    """Show what came of experiments, their trials, and what happened at each step."""
     if outdir is not None and output != "table":
         raise click.UsageError("--outdir cannot be combined with --csv or --json.")
     with platform() as service:
@@ -60,26 +70,88 @@ def describe(
         def write_time(seconds: float | None) -> str:
             return time_text(seconds, utc=utc)
 
-        is_shown = outdir is None and output == "table"
-        chosen = validated_or_saved(steps) if is_shown and not metrics else steps
+        if outdir is None and output == "table":
+            for record in found:
+                _tell(service, record, trials[record.id], running, utc)
+            _show_steps(found, steps, metrics, write_time)
+            _show_lineage(service, trials)
+            return
         tables = {
             "experiments": _experiments(service, found, write_time),
             "trials": _trials_table(trials, running, write_time),
-            "workloads": _workloads_table(chosen, metrics, write_time),
+            "workloads": _workloads_table(steps, metrics, write_time),
         }
         if outdir is not None:
             _write(outdir, tables)
             return
-        for title, (headers, rows) in tables.items():
-            if output == "table" and not rows:
-                continue
-            if output == "table":
-                click.echo(f"{'' if title == 'experiments' else chr(10)}{title.capitalize()}:")
-            show(headers, rows, output, in_full=title != "workloads")
-        if output == "table":
-            mention_others(len(steps) - len(chosen))
-            _show_lineage(service, trials)
-            _show_failures(service, trials)
+        for headers, rows in tables.values():
+            show(headers, rows, output)
+
+
+def _tell(
+    service: Service, record: Experiment, trials: list[Trial], running: set[int], utc: bool
+) -> None:
+    """What came of an experiment, what it is, then its trials."""
+    from determined.cli._present.following import show_outcome
+
+    show_outcome(service, record.id)
+    click.echo()
+    for name, value in _facts(record, utc).items():
+        if value:
+            click.echo(f"{name + ':':<12} {printable(value)}")
+    if trials:
+        click.echo("\nTrials:")
+        show_trials(record, trials, running, utc)
+
+
+def _facts(record: Experiment, utc: bool) -> dict[str, str]:
+    started, took = record.started or record.created, experiment_duration(record, time.time())
+    verb = "took" if record.ended is not None else "so far"
+    return {
+        "Name": record.name,
+        "Description": record.description,
+        "Labels": ", ".join(record.labels),
+        "Started": f"{time_text(started, utc=utc)}, {verb} {took}",
+        "Progress": "" if record.ended is not None else percent(record.progress),
+        "Archived": "yes" if record.archived else "",
+    }
+
+
+def _show_steps(
+    found: list[Experiment],
+    steps: list[Workload],
+    metrics: bool,
+    write_time: Callable[[float | None], str],
+) -> None:
+    """The steps, unless there are so many that the answer above would be out of sight."""
+    chosen = steps if metrics else validated_or_saved(steps)
+    if not metrics and len(chosen) > _MOST_STEPS:
+        click.echo(f"\n{counted(len(steps), 'step')}: --metrics, --csv or --json shows them.")
+        return
+    if chosen:
+        click.echo("\nWorkloads:")
+        if metrics:
+            show(*_workloads_table(chosen, metrics, write_time), spare=_SPARE)
+        else:
+            show(*_steps_table(found, chosen, write_time))
+    mention_others(len(steps) - len(chosen))
+
+
+def _steps_table(
+    found: list[Experiment], steps: list[Workload], write_time: Callable[[float | None], str]
+) -> _Table:
+    metrics = sorted({e.searcher_metric for e in found if e.searcher_metric is not None})
+    headers = ["Trial ID", "# of Batches", *metrics, "Checkpoint", "Report Time"]
+    return headers, [
+        [
+            step.trial_id,
+            step.steps_completed,
+            *(step.validation.get(name) for name in metrics),
+            step.checkpoint.state if step.checkpoint is not None else "",
+            write_time(step.time),
+        ]
+        for step in steps
+    ]
 
 
 def _trials(service: Service, experiment_id: int) -> list[Trial]:
@@ -199,14 +271,5 @@ def _show_lineage(service: Service, trials: dict[int, list[Trial]]) -> None:
     ]
     if lines:
         click.echo("\nLineage:")
-        click.echo(printable("\n".join(lines)))
-
-
-def _show_failures(service: Service, trials: dict[int, list[Trial]]) -> None:
-    from determined.cli._present.following import show_failure
-
-    for of_experiment in trials.values():
-        failed = [trial for trial in of_experiment if trial.state == "ERROR"]
-        if failed:
-            click.echo()
-            show_failure(service, failed[0], len(failed))
+        for line in lines:
+            click.echo(printable(line))

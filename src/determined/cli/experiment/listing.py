@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,9 +19,11 @@ from determined.cli._commands.options import (
     utc_option,
 )
 from determined.cli._commands.platform import platform
+from determined.cli._present.layout import number_text
 from determined.cli._present.records import record_json, show_checkpoints
 from determined.cli._present.tables import (
     Output,
+    duration_text,
     hparams_text,
     output_options,
     percent,
@@ -37,6 +41,10 @@ _STATES = (
     *("ACTIVE", "PAUSED", "STOPPING_COMPLETED", "STOPPING_CANCELED", "STOPPING_KILLED"),
     *("STOPPING_ERROR", "COMPLETED", "CANCELED", "ERROR", "DELETING", "DELETE_FAILED"),
     *("RUNNING", "QUEUED"),
+)
+_SPARE = (  # what a narrow terminal does without, the least useful first
+    *("Resource Pool", "Ended", "Owner", "Parent ID", "Archived", "Workspace", "Progress"),
+    *("Project", "Started"),
 )
 ORDERS = (
     *("id", "name", "description", "state", "progress", "owner", "started", "ended"),
@@ -123,6 +131,11 @@ def show_experiments(
     headers = ["ID", "Owner", "Name", "Parent ID", "State", "Progress", "Started", "Ended"]
     headers += ["Resource Pool"]
     rows = [_experiment_row(e, e.id in running, utc) for e in chosen]
+    if output == "table":  # CSV has the columns that programs know
+        headers[5:5] = ["Best", "Duration"]
+        now = time.time()
+        for record, row in zip(chosen, rows, strict=True):
+            row[5:5] = [best_text(record), experiment_duration(record, now)]
     if show_project:
         headers = ["Workspace", "Project", *headers]
         rows = [
@@ -132,7 +145,7 @@ def show_experiments(
     if show_all:
         headers = [*headers, "Archived"]
         rows = [[*row, e.archived] for e, row in zip(chosen, rows, strict=True)]
-    show(headers, rows, output, [experiment_json(e) for e in chosen])
+    show(headers, rows, output, [experiment_json(e) for e in chosen], spare=_SPARE)
 
 
 def _show_none(output: Output, *, is_empty: bool = True, is_filtered: bool = False) -> None:
@@ -168,6 +181,18 @@ def _experiment_row(record: Experiment, is_running: bool, utc: bool) -> list[obj
     ]
 
 
+def best_text(record: Experiment) -> str:
+    """The best value with the name of its metric, as each experiment may have another."""
+    if record.best_validation is None:
+        return ""
+    return f"{record.searcher_metric} {number_text(record.best_validation)}"
+
+
+def experiment_duration(record: Experiment, now: float) -> str:
+    """How long an experiment has taken."""
+    return duration_text(record.started or record.created, record.ended, now)
+
+
 def pool_of(record: Experiment) -> str:
     """Where an experiment runs; scripts that were started manually are in no pool."""
     return "unmanaged" if record.unmanaged else _POOL
@@ -198,11 +223,14 @@ def list_trials(
     from determined.store import TrialFilter
 
     with platform() as service:
-        service.experiment(experiment_id)
+        record = service.experiment(experiment_id)
         only = TrialFilter(experiment_id=experiment_id)
         found = service.reader.trials(only, limit=most_rows(limit, offset, pages)).rows
         trials = page_of(found, limit, offset, pages)
         running = {run.trial_id for run in service.reader.unfinished_runs()}
+    if output == "table":
+        show_trials(record, trials, running, utc)
+        return
     headers = ["Trial ID", "State", "H-Params", "Started", "Ended", "# of Batches"]
     rows = [
         [
@@ -216,6 +244,35 @@ def list_trials(
         for trial in trials
     ]
     show(headers, rows, output, [trial_json(trial) for trial in trials])
+
+
+def show_trials(record: Experiment, trials: Sequence[Trial], running: set[int], utc: bool) -> None:
+    """Print a table of trials for people: results, and the hyperparameters in which they differ."""
+    from determined.cli.experiment.repeats import cell
+    from determined.config import masked_hparams
+    from determined.platform.queries.comparison import differing, flattened
+
+    hparams = {trial.id: flattened(masked_hparams(trial.hparams)) for trial in trials}
+    names = differing(hparams.values())
+    if len(trials) == 1:
+        names = sorted(hparams[trials[0].id])
+    now = time.time()
+    rows = [
+        [
+            trial.id,
+            shown_state(trial.state, trial.id in running),
+            trial.best_validation,
+            duration_text(trial.started, trial.ended, now),
+            *(cell(values[name]) if name in values else None for name in names),
+            trial.total_batches,
+            time_text(trial.started, utc=utc),
+            time_text(trial.ended, utc=utc),
+        ]
+        for trial, values in zip(trials, hparams.values(), strict=True)
+    ]
+    best = f"Best {record.searcher_metric or ''}".rstrip()
+    headers = ["Trial ID", "State", best, "Duration", *names, "# of Batches", "Started", "Ended"]
+    show(headers, rows, spare=("Ended", "Started", "# of Batches", *reversed(names)))
 
 
 def trial_json(trial: Trial) -> dict[str, Any]:

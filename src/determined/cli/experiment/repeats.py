@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from determined.cli._present.tables import Output, hparams_text, printable, show, show_json
+from determined.cli._present.layout import printable
+from determined.cli._present.tables import Output, hparams_text, show, show_json
 
 if TYPE_CHECKING:
     from determined.platform.queries.comparison import Comparison

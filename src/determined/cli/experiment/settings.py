@@ -9,8 +9,8 @@ import click
 from determined.cli._commands.group import Group
 from determined.cli._commands.options import EXPERIMENT_ID, TEXT
 from determined.cli._commands.platform import platform
+from determined.cli._present.layout import printable
 from determined.cli._present.results import json_option, report
-from determined.cli._present.tables import printable
 from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:

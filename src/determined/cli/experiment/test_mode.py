@@ -13,7 +13,7 @@ import click
 
 from determined.cli._commands.errors import ERROR, INTERRUPTED, OK, complain
 from determined.cli._present.following import ProgressLine
-from determined.cli._present.tables import printable
+from determined.cli._present.layout import printable
 
 if TYPE_CHECKING:
     from determined.config import Loaded

@@ -10,8 +10,9 @@ import click
 from determined.cli._commands.errors import OK
 from determined.cli._commands.options import EXPERIMENT_ID, ExperimentId, Ids, Project, Workspace
 from determined.cli._commands.platform import platform
+from determined.cli._present.layout import printable
 from determined.cli._present.results import json_option, report, wants_json
-from determined.cli._present.tables import printable, show_json
+from determined.cli._present.tables import show_json
 from determined.cli.experiment.noun import experiment
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import click
 
 from determined.cli._commands.group import Group
 from determined.cli._commands.options import ID, TEXT, ModelName
+from determined.cli._present.layout import printable
 from determined.cli._present.records import record_json
 from determined.cli._present.results import json_option, report
-from determined.cli._present.tables import printable
 from determined.cli.model.noun import model, open_registry
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from determined.cli._commands.options import (
     utc_option,
     yes_option,
 )
+from determined.cli._present.layout import printable
 from determined.cli._present.records import record_json
 from determined.cli._present.results import json_option, report
 from determined.cli._present.tables import (
     Output,
     hparams_text,
     output_options,
-    printable,
     show,
     show_json,
     time_text,

@@ -11,28 +11,42 @@ from determined.config import masked
 from determined.dashboard.api.trials import trial_rows
 from determined.dashboard.endpoints.answers import (
     MetricName,
+    SearcherName,
     TrialJson,
     differing,
     flat,
     metric_names,
+    searcher_name,
 )
 from determined.dashboard.endpoints.endpoints import Routes
 from determined.dashboard.endpoints.parameters import Id, Separated
 from determined.dashboard.view import View
+from determined.store import Experiment
 
 routes = Routes("compare")
 
 _MOST_TRIALS = 100
+# What follows from other settings, or only says where things are kept.
+_INTERNAL = ("searcher.smaller_is_better", "searcher.max_concurrent_trials")
 
 
 class ComparedTrial(TrialJson):
-    """A trial with the name of its experiment."""
+    """A trial with the name of its experiment, and by what that is measured."""
 
     experiment_name: str
+    searcher: SearcherName
+
+
+class _Owner(TypedDict):
+    experiment_name: str
+    searcher: SearcherName
 
 
 class DifferencesJson(TypedDict):
-    """Values in the order of the trials, by name; null where a trial has none."""
+    """Values in the order of the trials, by name; null where a trial has none.
+
+    `config` has only what all of them set: the keys of one searcher say nothing of another.
+    """
 
     hparams: dict[str, list[Any]]
     metrics: dict[str, list[Any]]
@@ -54,7 +68,7 @@ def compare(view: View, trials: _Trials) -> CompareJson:
     records = [view.trial(number) for number in dict.fromkeys(trials)]
     owners = {r.experiment_id: view.experiment(r.experiment_id) for r in records}
     rows = [
-        ComparedTrial(**row, experiment_name=owners[row["experiment_id"]].name)
+        ComparedTrial(**row, **_owner(owners[row["experiment_id"]]))
         for row in trial_rows(view, records)
     ]
     metrics = [view.reader.tables.summaries(record.id) for record in records]
@@ -70,10 +84,18 @@ def compare(view: View, trials: _Trials) -> CompareJson:
         "differs": {
             "hparams": _different([row["hparams"] for row in rows]),
             "metrics": _different(last),
-            "config": _different(configs),
+            "config": {
+                name: values
+                for name, values in _different(configs).items()
+                if name not in _INTERNAL and None not in values
+            },
         },
         "metrics": metric_names(names, of_batches),
     }
+
+
+def _owner(record: Experiment) -> _Owner:
+    return {"experiment_name": record.name, "searcher": searcher_name(record)}
 
 
 def _config(config: dict[str, Any]) -> dict[str, Any]:

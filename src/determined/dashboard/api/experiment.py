@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 from determined.config import masked, to_yaml
 from determined.dashboard.api.experiments import project_names
-from determined.dashboard.api.trials import points_of
+from determined.dashboard.api.trials import ErrorJson, error_of, points_of
 from determined.dashboard.endpoints.answers import (
     ExperimentJson,
     MetricName,
@@ -23,7 +23,7 @@ from determined.dashboard.endpoints.endpoints import Routes
 from determined.dashboard.endpoints.parameters import Id
 from determined.dashboard.view import View
 from determined.platform.queries.outcome import Outcome, outcome
-from determined.store import Experiment
+from determined.store import Experiment, Order, TrialFilter
 
 routes = Routes("experiments")
 
@@ -73,6 +73,7 @@ class ExperimentDetail(ExperimentJson):
     config_yaml: str
     environment: Values
     best: BestJson | None
+    error: ErrorJson | None
     slot_seconds: float
     events: list[EventJson]
     metrics: list[MetricName]
@@ -96,11 +97,21 @@ def experiment(view: View, id: Id) -> ExperimentDetail:
             if name not in _SECRET_ENVIRONMENT
         },
         "best": best_json(record, outcome(view.reader, record)),
+        "error": _error(view, record),
         "slot_seconds": view.reader.tables.slot_seconds(id, time.time()),
         "events": events_of(view, id),
         "metrics": view.while_unchanged(("metrics", id), lambda: _metrics(view, id)),
         "hparams": hparams_of(view, record),
     }
+
+
+def _error(view: View, record: Experiment) -> ErrorJson | None:
+    """Why a failed experiment failed: the error of the trial that failed last."""
+    if record.state != "ERROR":
+        return None
+    failed = TrialFilter(experiment_id=record.id, states=["ERROR"])
+    last = view.reader.trials(failed, Order("ended", descending=True), limit=1).rows
+    return error_of(view, last[0]) if last else None
 
 
 def _metrics(view: View, experiment_id: int) -> list[MetricName]:

@@ -53,6 +53,7 @@ _Labels = Annotated[
     Separated(about="Only with all of these labels."),
 ]
 _Both = Annotated[Flag | None, Field(description="Left out: both.")]
+_Metric = Annotated[ShortText, Field(description="Only with this metric of the searcher.")]
 _AtLeast = Annotated[Number, Field(description="The best validation is at least this.")]
 _AtMost = Annotated[Number, Field(description="The best validation is at most this.")]
 
@@ -68,6 +69,7 @@ class ExperimentFilters:
     workspace: Id | None = None
     archived: _Both = None
     unmanaged: _Both = None
+    metric: _Metric | None = None
     metric_min: _AtLeast | None = None
     metric_max: _AtMost | None = None
     sort: Annotated[str, OneOf(_SORTS)] | ColumnKey = "id"
@@ -96,6 +98,7 @@ def filter_of(wanted: ExperimentFilters) -> TableFilter:
         labels=wanted.label,
         search=wanted.search,
         unmanaged=wanted.unmanaged,
+        metric=wanted.metric,
         metric_min=wanted.metric_min,
         metric_max=wanted.metric_max,
     )

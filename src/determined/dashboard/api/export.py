@@ -9,6 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from determined.dashboard.api.all_trials import AllTrialsFilters, all_trials_page
 from determined.dashboard.api.experiments import ExperimentFilters, experiments_page
 from determined.dashboard.api.trials import TrialFilters, trials_page
 from determined.dashboard.endpoints.endpoints import Routes
@@ -49,6 +50,19 @@ def trials(view: View, experiment: Id, wanted: TrialFilters) -> Response:
         content |= {f"hparam:{name}": value for name, value in hparams.items()}  # type: ignore[attr-defined]
         rows.append(_spread(content))
     return _csv(f"experiment-{experiment}-trials", rows)
+
+
+@routes.get("/export/all-trials.csv", "text/csv")
+def all_trials(view: View, wanted: AllTrialsFilters) -> Response:
+    """The table of all trials, with their hyperparameters."""
+    rows: list[dict[str, Any]] = []
+    if view.has_store:
+        _, found = all_trials_page(view, wanted, _MOST_ROWS, 0)
+        rows = [dict(row) for row in found]
+    for row in rows:
+        row["metric"] = row.pop("searcher")["metric"]
+        row |= {f"hparam:{name}": value for name, value in row.pop("hparams").items()}
+    return _csv("trials", [_spread(row) for row in rows])
 
 
 def _spread(row: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from determined.dashboard.endpoints.endpoints import ApiError, Routes
 from determined.dashboard.endpoints.parameters import NO_NULL, Flag, Id, ShortName
 from determined.dashboard.search.contour import Column, ContourJson, contour
 from determined.dashboard.search.importance import FEWEST, importance
-from determined.dashboard.search.rungs import BracketJson, brackets_of
+from determined.dashboard.search.rungs import BracketJson, brackets_of, step_sentence
 from determined.dashboard.view import View
 from determined.store import Experiment
 
@@ -55,21 +55,20 @@ def _rungs(view: View, record: Experiment) -> RungsJson:
     trials = view.reader.tables.trial_ids(record.id)
     reasons = view.reader.tables.trial_reasons(record.id) if searcher is not None else {}
     section = record.config.get("searcher", {})
+    unit = str(section.get("time_metric") or "batches")
     return {
         "method": str(section.get("name", "")),
         "metric": record.searcher_metric,
-        "unit": str(section.get("time_metric") or "batches"),
+        "unit": unit,
         "brackets": [] if searcher is None else brackets_of(searcher, trials, reasons),
         "steps": [
             {
                 "number": number,
                 "time": time,
-                "trial_id": trials.get(request_id or ""),
-                "sentence": sentence,
+                "trial_id": trials.get(action.get("request_id", "")),
+                "sentence": step_sentence(action, trials, unit),
             }
-            for number, time, request_id, sentence in view.reader.tables.last_decisions(
-                record.id, _MOST_STEPS
-            )
+            for number, time, action in view.reader.tables.last_decisions(record.id, _MOST_STEPS)
         ],
     }
 

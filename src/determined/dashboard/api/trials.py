@@ -20,6 +20,7 @@ from determined.dashboard.endpoints.answers import (
     Values,
     flat,
     run_json,
+    searcher_name,
     trial_json,
 )
 from determined.dashboard.endpoints.endpoints import Routes
@@ -164,6 +165,7 @@ class OwnerJson(TypedDict):
 class ErrorJson(TypedDict):
     """The error of a failed trial: the line of its log, if known, and the traceback."""
 
+    trial_id: int
     line: int | None
     text: str
 
@@ -219,11 +221,7 @@ def trial(view: View, id: Id) -> TrialDetail:
             "name": owner.name,
             "state": owner.state,
             "unmanaged": owner.unmanaged,
-            "searcher": {
-                "name": str(owner.config.get("searcher", {}).get("name", "")),
-                "metric": owner.searcher_metric,
-                "smaller_is_better": owner.smaller_is_better,
-            },
+            "searcher": searcher_name(owner),
         },
         "metrics": metrics_of(view, id),
         "run_list": [run_json(run, environments.get(run.run_id)) for run in view.reader.runs(id)],
@@ -303,9 +301,12 @@ def error_of(view: View, record: Trial) -> ErrorJson | None:
             continue
         if end.traceback is not None:
             line = traceback_line(view, record.id, run.run_id)
-            return {"line": line, "text": end.traceback.text}
-        return {"line": None, "text": "\n".join(end.last_lines) or end.message or run.reason}
-    return {"line": None, "text": record.reason} if record.state == "ERROR" else None
+            return {"trial_id": record.id, "line": line, "text": end.traceback.text}
+        text = "\n".join(end.last_lines) or end.message or run.reason
+        return {"trial_id": record.id, "line": None, "text": text}
+    if record.state != "ERROR":
+        return None
+    return {"trial_id": record.id, "line": None, "text": record.reason}
 
 
 def _best_checkpoint(view: View, record: Trial) -> tuple[str | None, str]:

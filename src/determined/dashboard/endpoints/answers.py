@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from determined.config import masked_hparams
 from determined.platform.queries.run_environments import RunEnvironment
-from determined.store import Experiment, ExperimentRow, Run, Trial
+from determined.store import STOPPED, Experiment, ExperimentRow, Run, Trial, stopped_early
 
 Json = Any
 Values = dict[str, Any]
@@ -157,11 +157,27 @@ class RunJson(TypedDict):
     differences: list[str]
 
 
+def searcher_name(record: Experiment) -> SearcherName:
+    """An experiment's searcher and its metric."""
+    return {
+        "name": str(record.config.get("searcher", {}).get("name", "")),
+        "metric": record.searcher_metric,
+        "smaller_is_better": record.smaller_is_better,
+    }
+
+
 def shown_state(state: str, is_running: bool) -> str:
     """The displayed state: ACTIVE is replaced by what it means right now."""
     if state != "ACTIVE":
         return state
     return RUNNING if is_running else QUEUED
+
+
+def trial_state(trial: Trial, is_running: bool) -> str:
+    """The displayed state: a trial that the search ended before its time is not COMPLETED."""
+    if stopped_early(trial.state, trial.progress, trial.reason):
+        return STOPPED
+    return shown_state(trial.state, is_running)
 
 
 def duration(started: float | None, ended: float | None, now: float) -> float | None:
@@ -223,7 +239,7 @@ def trial_json(
     return {
         "id": trial.id,
         "experiment_id": trial.experiment_id,
-        "state": shown_state(trial.state, is_running),
+        "state": trial_state(trial, is_running),
         "reason": trial.reason,
         "progress": trial.progress,
         "hparams": flat(trial.hparams),

@@ -120,9 +120,14 @@ Order = Annotated[
     Literal["asc", "desc"], Field(description="Rows without a value come last either way.")
 ]
 States = Annotated[
-    tuple[Annotated[str, OneOf((*(state.value for state in State), "RUNNING", "QUEUED"))], ...],
+    tuple[
+        Annotated[str, OneOf((*(state.value for state in State), "RUNNING", "QUEUED", "STOPPED"))],
+        ...,
+    ],
     Field(max_length=20),
-    Separated(about="Only these states; ACTIVE is RUNNING and QUEUED."),
+    Separated(
+        about="Only these states; ACTIVE is RUNNING and QUEUED, STOPPED a trial ended early."
+    ),
 ]
 Columns = Annotated[
     tuple[ColumnKey, ...],

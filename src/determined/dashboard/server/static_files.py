@@ -57,18 +57,20 @@ class StaticFiles:
         path = self._folder / name
         return path if path.is_file() and not path.is_symlink() else None
 
-    def answer(self, path: Path, request: Request) -> Response:
-        """A file, or 304 if the browser already has it."""
+    def answer(self, path: Path, request: Request, status: int = 200) -> Response:
+        """A file, or 304 if the browser already has it as it is now."""
         file = self._load(path)
         headers = {"ETag": file.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
         known = request.headers.get("if-none-match", "")
-        if file.etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+        if status == 200 and file.etag in (
+            tag.strip().removeprefix("W/") for tag in known.split(",")
+        ):
             return Response(status_code=304, headers=headers)
         content = file.content
         if file.packed is not None and takes_gzip(request.headers.get("accept-encoding", "")):
             headers["Content-Encoding"] = "gzip"
             content = file.packed
-        return Response(content, media_type=_TYPES[path.suffix], headers=headers)
+        return Response(content, status, media_type=_TYPES[path.suffix], headers=headers)
 
     def _load(self, path: Path) -> _File:
         status = path.stat()

@@ -280,7 +280,7 @@ class Determined:
         Args:
             experiments: Experiments or their ids: two with one configuration each, or any number
                 with any number of configurations.
-            metric: A validation metric; by default that of the first one's search.
+            metric: A validation metric; by default the metric of the first one's search.
             smaller_is_better: Whether smaller values win; by default as in that search.
         """
         if not experiments:

@@ -70,7 +70,7 @@ class Replayed:
     """How the environment differs from the trial's, in words."""
 
     def __str__(self) -> str:
-        lines = [f"The environment is not that of the trial: {text}" for text in self.environment]
+        lines = [f"The environment differs from the trial's: {text}" for text in self.environment]
         return "\n".join([*lines, str(self.checked)])
 
 

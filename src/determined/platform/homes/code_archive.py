@@ -81,7 +81,7 @@ def extract_archive(file: IO[bytes], target: Path) -> None:
 
 
 class _Metered(gzip.GzipFile):
-    """What is in a gzipped file; the part between two entries may only be so long."""
+    """What is in a gzipped file; the part between two entries is limited."""
 
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__(fileobj=file, mode="rb")

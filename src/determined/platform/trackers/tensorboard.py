@@ -37,7 +37,7 @@ def find_runs(folder: Path) -> Iterator[ForeignRun]:
 
 
 def _run_of(place: Path, root: Path) -> tuple[Path, bool | None]:
-    """The folder of the run that a folder belongs to, and whether it is that of its validation."""
+    """The folder of the run that a folder belongs to, and whether it holds its validation."""
     name = place.name.lower()
     if place != root and name in (*_TRAINING, *_VALIDATION):
         other = _VALIDATION if name in _TRAINING else _TRAINING

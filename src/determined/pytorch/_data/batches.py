@@ -55,7 +55,7 @@ class DataLoader:
 
     - The order of an epoch follows from the trial's seed and the epoch. It does not depend on the
       global generators, even for samplers that draw from them. A user's `generator` gives the order
-      of the first epoch as in torch, and by its seed that of the others. Samplers may have
+      of the first epoch as in torch, and its seed the order of the others. Samplers may have
       `set_epoch`, or `state_dict` and `load_state_dict`. Up to 64 batches are read ahead from them.
     - If the dataset or `collate_fn` has `state_dict` and `load_state_dict`, or random generators in
       its attributes, these are saved, for each worker.

@@ -175,8 +175,8 @@ class WithStates(NamedTuple):
 class RememberedBatches(SeededBatches):
     """What training's workers read, which take turns, from any of them on.
 
-    What a dataset remembers is of one worker. It comes along with each batch, so that the worker
-    whose turn it is after a resume can continue with it.
+    Each worker's dataset has a memory of its own. It comes along with each batch, so that after a
+    resume the worker whose turn it is can continue with it.
     """
 
     def __init__(

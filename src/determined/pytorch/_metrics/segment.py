@@ -91,8 +91,8 @@ class Segment:
         if saved["size"] != size:
             if self._context.distributed.rank == 0:
                 logger.warning(
-                    f"The next report covers only batches from here on: the segment that the "
-                    f"checkpoint has is of {saved['size']} ranks, and now there are {size}."
+                    f"The next report covers only batches from here on: the segment in the "
+                    f"checkpoint was trained by {saved['size']} ranks, and now there are {size}."
                 )
             return
         columns = load_plain(_unpacked(saved["metrics"]))
@@ -108,7 +108,7 @@ class Segment:
     def _warn(self, what: str, error: Exception) -> None:
         if self._context.distributed.rank == 0:
             logger.warning(
-                f"The next report will not be that of an unbroken run: of the "
+                f"The next report will differ from an unbroken run's: of the "
                 f"{len(self.metrics)} batches since the last one, {what} cannot be saved ({error})."
             )
 

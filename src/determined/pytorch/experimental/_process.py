@@ -65,7 +65,7 @@ def torch_batch_process(
     Args:
         batch_processor_cls: The class that processes batches.
         dataset: A dataset with a length.
-        batch_size: Records per batch; by default that of `dataloader_kwargs`, else 1.
+        batch_size: Records per batch; by default from `dataloader_kwargs`, else 1.
         max_batches: How many batches each rank processes at most.
         checkpoint_interval: Batches of a rank between checkpoints.
         dataloader_kwargs: Further arguments for the loader. The order of the dataset stays.

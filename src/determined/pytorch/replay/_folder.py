@@ -50,7 +50,7 @@ class FolderRun:
 
 
 def open_run(path: str | os.PathLike[str]) -> FolderRun:
-    """Find a run: the only one of a storage, or that of a checkpoint."""
+    """Find a run: the only one of a storage, or a checkpoint's."""
     folder = pathlib.Path(path).absolute()
     is_checkpoint = (folder / METADATA).exists() or (folder / LOAD_DATA).exists()
     storage = folder.parent if is_checkpoint else folder

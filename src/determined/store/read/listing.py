@@ -28,14 +28,19 @@ from determined.store.read.pages import (
     Where,
 )
 from determined.store.read.table_filters import (
+    ALL_TRIALS_GROUPS,
+    ALL_TRIALS_ORDERS,
+    EXPERIMENT_GROUPS,
     EXPERIMENT_TABLE_ORDERS,
     QUEUED,
     RUNNING,
     RUNNING_EXPERIMENTS,
     RUNNING_TRIALS,
+    TRIAL_STATE,
     TRIAL_TABLE_ORDERS,
     Slice,
     TableFilter,
+    TrialTableFilter,
     among_states,
     sort_key,
 )
@@ -106,12 +111,13 @@ class Tables(Queries):
             f"SELECT count(*) FROM experiment {where}", where.parameters
         ).fetchone()
         key, parameters = sort_key(shown.sort, EXPERIMENT_TABLE_ORDERS, "experiment.best_trial_id")
+        group = EXPERIMENT_GROUPS.get(shown.sort, "NULL")
         rows = self._connection.execute(
             "SELECT CASE WHEN json_valid(experiment.config) THEN "
             "json_extract(experiment.config, '$.searcher.name') END, "
             f"{_ROWS.columns} FROM experiment {where} "
-            f"ORDER BY {key} {shown.direction} NULLS LAST, experiment.id {shown.direction} "
-            "LIMIT ? OFFSET ?",
+            f"ORDER BY {group}, {key} {shown.direction} NULLS LAST, "
+            f"experiment.id {shown.direction} LIMIT ? OFFSET ?",
             [*where.parameters, *parameters, shown.limit, shown.offset],
         )
         return total, [(_ROWS.record(row[1:]), row[0]) for row in rows]
@@ -137,6 +143,32 @@ class Tables(Queries):
             [*parameters, *where.parameters, shown.limit, shown.offset],
         )
         return total, [TRIALS.record(row) for row in rows]
+
+    def all_trials(self, wanted: TrialTableFilter, shown: Slice) -> tuple[int, list[Trial]]:
+        """The number of matching trials of any experiments, and a page of them."""
+        where = wanted.where()
+        source = "trial JOIN experiment ON experiment.id=trial.experiment_id"
+        (total,) = self._connection.execute(
+            f"SELECT count(*) FROM {source} {where}", where.parameters
+        ).fetchone()
+        key, parameters = sort_key(shown.sort, ALL_TRIALS_ORDERS, "trial.id")
+        group = ALL_TRIALS_GROUPS.get(shown.sort, "NULL")
+        rows = self._connection.execute(
+            f"SELECT {TRIALS.columns} FROM {source} {where} ORDER BY {group}, "
+            f"{key} {shown.direction} NULLS LAST, trial.id {shown.direction} LIMIT ? OFFSET ?",
+            [*where.parameters, *parameters, shown.limit, shown.offset],
+        )
+        return total, [TRIALS.record(row) for row in rows]
+
+    def all_hparams(self, wanted: TrialTableFilter, limit: int) -> list[dict[str, Any]]:
+        """The hyperparameters of matching trials, the newest first."""
+        where = wanted.where()
+        rows = self._connection.execute(
+            "SELECT trial.hparams FROM trial JOIN experiment ON experiment.id=trial.experiment_id "
+            f"{where} ORDER BY trial.id DESC LIMIT ?",
+            [*where.parameters, limit],
+        )
+        return _parsed(text for (text,) in rows)
 
     def last_metrics(
         self, trial_ids: Sequence[int], names: Iterable[tuple[str, str]]
@@ -185,7 +217,7 @@ class Tables(Queries):
         where = Where()
         where.among("experiment_id", experiment_ids)
         rows = self._connection.execute(
-            f"SELECT experiment_id, state, count(*), total(state='ACTIVE' AND id IN "
+            f"SELECT experiment_id, {TRIAL_STATE}, count(*), total(state='ACTIVE' AND id IN "
             f"({RUNNING_TRIALS})) FROM trial {where} GROUP BY 1, 2",
             where.parameters,
         )
@@ -217,7 +249,7 @@ class Tables(Queries):
     def trial_points(self, experiment_id: int, limit: int) -> list[TrialPoint]:
         """All trials of a search, in the order of their ids."""
         rows = self._connection.execute(
-            "SELECT id, state, best_validation, total_batches, hparams FROM trial "
+            f"SELECT id, {TRIAL_STATE}, best_validation, total_batches, hparams FROM trial "
             "WHERE experiment_id=? ORDER BY id LIMIT ?",
             (experiment_id, limit),
         ).fetchall()
@@ -302,16 +334,18 @@ class Tables(Queries):
 
     def last_decisions(
         self, experiment_id: int, limit: int
-    ) -> list[tuple[int, float, str | None, str]]:
-        """The last decisions of a search, newest first: number, time, request id, reason."""
+    ) -> list[tuple[int, float, dict[str, Any]]]:
+        """The actions of a search's last steps that have a reason, newest first."""
         rows = self._connection.execute(
-            "SELECT number, time, event, sentence FROM search_step "
+            "SELECT number, time, actions FROM search_step "
             "WHERE experiment_id=? AND sentence<>'' ORDER BY number DESC LIMIT ?",
             (experiment_id, limit),
         )
         return [
-            (number, time, json.loads(text).get("event", {}).get("request_id"), sentence)
-            for number, time, text, sentence in rows
+            (number, time, action)
+            for number, time, text in rows
+            for action in reversed(json.loads(text) or [])
+            if action.get("reason")
         ]
 
     def last_values(self, experiment_id: int, group: str, name: str) -> dict[int, Any]:

@@ -236,9 +236,15 @@ def test_signals_are_passed_on_once(number: signal.Signals, tmp_path: Path) -> N
 
 
 def test_hanging_up_does_not_end_a_run(tmp_path: Path) -> None:
-    script = "import time; print('up'); time.sleep(0.5); print('done')"
+    gate = tmp_path / "gate"
+    script = (
+        "import os, time; print('up')\n"
+        f"while not os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
+        "print('done')"
+    )
     run = make_run(tmp_path / "run", script=script)
     processes.send(begin(run), signal.SIGHUP)
+    gate.touch()
     assert collect(run).exit_code == 0
     assert run.log.read_text() == "up\ndone\n"
 

@@ -61,10 +61,29 @@ export const measuredFirst = (metrics) => [
 ];
 
 /**
+ * What trials are judged by comes before what only accompanies it.
+ * @template {{ group: string, name: string }} Metric
+ * @param {readonly Metric[]} metrics
+ * @param {readonly (string | null)[]} searched
+ */
+export const searchedFirst = (metrics, searched) => {
+  const isSearched = (/** @type {Metric} */ { group, name }) =>
+    group === "validation" && searched.includes(name);
+  return [...metrics.filter(isSearched), ...metrics.filter((one) => !isSearched(one))];
+};
+
+/**
  * A metric's name with its group, unless the name says it already.
  * @param {{ group: string, name: string }} metric
  */
 export const metricTitle = ({ group, name }) => (name.startsWith(group) ? name : `${group} ${name}`);
+
+/**
+ * What a search is after, in two words.
+ * @param {Pick<Api.SearcherName, "metric" | "smaller_is_better">} searcher
+ */
+export const goal = ({ metric, smaller_is_better: smaller }) =>
+  metric ? `${smaller ? "minimize" : "maximize"} ${metric}` : "";
 
 /** @param {Api.Number | null | undefined} it */
 export function percent(it) {

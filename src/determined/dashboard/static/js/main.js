@@ -8,6 +8,7 @@ import { showPlace, startShell } from "./shell.js";
 
 route("/", () => import("./pages/experiments.js"));
 route("/experiments/:id/:tab?", () => import("./pages/experiment.js"));
+route("/trials", () => import("./pages/trials.js"));
 route("/trials/:id/:tab?", () => import("./pages/trial.js"));
 route("/compare", () => import("./pages/compare.js"));
 route("/models", () => import("./pages/models.js"));

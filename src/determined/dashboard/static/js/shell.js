@@ -9,6 +9,7 @@ import { button, isActive } from "./widgets/parts.js";
 
 const PLACES = [
   ["/", "Experiments"],
+  ["/trials", "Trials"],
   ["/models", "Models"],
   ["/queue", "Queue"],
 ];
@@ -65,9 +66,9 @@ async function refresh() {
 function current(href) {
   if (href === "/")
     return (
-      path === "/" || path.startsWith("/experiments") || path.startsWith("/trials") || path === "/compare"
+      path === "/" || path.startsWith("/experiments") || path.startsWith("/trials/") || path === "/compare"
     );
-  return path.startsWith(href);
+  return href === "/trials" ? path === href : path.startsWith(href);
 }
 
 function draw() {

@@ -39,8 +39,8 @@ def carry_out(command: Command, decisions: Decisions, transaction: Transaction) 
     try:
         if verb is None:
             raise RefusedError(
-                f"This supervisor does not know the command {command.verb!r}: it is of an older "
-                "version. `det supervisor stop` stops it; the next command starts a new one."
+                f"This supervisor does not know the command {command.verb!r}: its version is "
+                "older. `det supervisor stop` stops it; the next command starts a new one."
             )
         with isolating(FaultyCommand(command.uuid)):
             refuse_if_unmanaged(command, transaction)

@@ -165,7 +165,7 @@ class UnmanagedRuns:
         return experiment.id, trial if is_same and self.free(trial) else None
 
     def _link(self, trial: Trial, introduction: Introduction) -> None:
-        """Record that a new run branches off from that of a known checkpoint."""
+        """Record that a new run branches off from the run of a known checkpoint."""
         at, continues = introduction.forked_at, introduction.continues
         found = self._transaction.checkpoint(continues) if at and continues else None
         if found is None or found.trial_id is None:

@@ -115,7 +115,7 @@ def refusing_other_architectures(fit: Fit, saved: SavedRun, record: RunRecord) -
 
 
 def _is_done(fork: Fork, saved: SavedRun, record: RunRecord) -> bool:
-    """Whether a checkpoint is of after the fork left its parent."""
+    """Whether a checkpoint was saved after the fork left its parent."""
     if saved.record is None or fork.at is None:
         return False
     found = saved.record.fork

@@ -355,7 +355,7 @@ def _read_rank_file(path: pathlib.Path, rank: int, context: PyTorchTrialContext)
     file = path / rank_file(rank)
     state = read_dict(file, context._allow_pickle)
     if RANDOM not in state:
-        raise InvalidCheckpointException(f"{file} holds no random states: it is of no rank.")
+        raise InvalidCheckpointException(f"{file} holds no random states: no rank has written it.")
     try:
         checked(state[RANDOM]["np_rng_state"])
     except KeyError:

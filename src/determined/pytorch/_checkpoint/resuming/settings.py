@@ -162,7 +162,7 @@ def began_with(saved: Any) -> Mapping[str, Any] | None:
 
 
 def leaves(saved: Any, now: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the settings that differ, with the saved value and that of now."""
+    """Yield the settings that differ, with the saved and the current value."""
     if isinstance(saved, Mapping) and isinstance(now, Mapping) and _has_names(saved, now):
         for key in now:
             if key in saved and not (key == "lr" and "initial_lr" in now and "initial_lr" in saved):

@@ -2,8 +2,8 @@
 
 In `state_dict.pth` a small description stands for each such tensor. Which tensors go there follows
 from what requires no gradient, whether a file is shared from its bytes alone: every tensor is
-hashed at every save, and a file is that of the last checkpoint if all of its hashes are. A tensor
-that has changed since then goes back into `state_dict.pth`, until it stays the same once more.
+hashed at every save, and a file is shared with the last checkpoint if all of its hashes are equal.
+A tensor that has changed since goes back into `state_dict.pth`, until it stays the same once more.
 """
 
 from __future__ import annotations

@@ -13,7 +13,11 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from determined.pytorch._checkpoint.state.copying import copy_state
+from determined.pytorch._checkpoint.state.copying import (
+    copy_state,
+    is_made_of_tensors,
+    remake,
+)
 from determined.pytorch._ranks.fsdp import is_dtensor
 
 logger = logging.getLogger("determined.pytorch")
@@ -48,18 +52,18 @@ def check_optimizer(
     groups, saved_groups = optimizer.param_groups, saved.get("param_groups", [])
     sizes = [len(group["params"]) for group in groups]
     saved_sizes = [len(group["params"]) for group in saved_groups]
-    was = saved_name or "another class"
+    was = saved_name or "of another class"
     lacking, foreign = _settings_that_differ(groups, saved_groups)
     # Releases of torch add settings to an optimizer; only another one lacks some and has others.
     if lacking and foreign:
         raise RuntimeError(
-            f"The checkpoint's optimizer {index} is of {was}, with {', '.join(foreign)}; that of "
-            f"the trial is of {name}, with {', '.join(lacking)}. {_WAYS_OUT}"
+            f"The checkpoint's optimizer {index} is {was}, with {', '.join(foreign)}; the "
+            f"trial's is {name}, with {', '.join(lacking)}. {_WAYS_OUT}"
         )
     if sizes != saved_sizes:
         raise RuntimeError(
             f"The checkpoint's optimizer {index} ({saved_name or name}) has parameter groups of "
-            f"{_listed(saved_sizes)} parameters, that of the trial ({name}) has {_listed(sizes)}. "
+            f"{_listed(saved_sizes)} parameters, the trial's ({name}) has {_listed(sizes)}. "
             f"{_WAYS_OUT}"
         )
     if saved_name is not None and saved_name != name:
@@ -94,7 +98,7 @@ def load_optimizer(
     that has another type now is cast, as torch does.
     """
     is_own = has_own_format(optimizer)
-    state = copy_state(saved)  # an optimizer keeps what it is given, and this is of the file
+    state = copy_state(saved)  # an optimizer keeps what it is given, and this belongs to the file
     of_parameters = _by_parameter(optimizer, state)
     optimizer.load_state_dict(state if is_own or not of_parameters else _what_torch_keeps(state))
     shown = optimizer.state_dict().get("state") if is_own and of_parameters else {}
@@ -103,7 +107,7 @@ def load_optimizer(
         if dtypes.get(id(parameter), parameter.dtype) != parameter.dtype or loaded is None:
             continue
         if not is_own:
-            _put_right(loaded, wanted, loaded)
+            _put_right(loaded, _on_device(wanted, parameter.device), loaded)
         elif isinstance(shown, dict) and isinstance(shown.get(index), dict):
             _put_right(loaded, wanted, shown[index], containers=False)
 
@@ -140,6 +144,21 @@ def _is_kept(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return type(value) is torch.Tensor or is_dtensor(value)
     return isinstance(value, (bool, int, float, complex, type(None)))
+
+
+def _on_device(state: dict[Any, Any], device: torch.device) -> dict[Any, Any]:
+    """Move what torch does not put back by itself to where its parameter is."""
+
+    def move(value: Any, _: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if is_made_of_tensors(value):
+            return remake(value, lambda part, name: move(part, name))
+        return value.to(device)
+
+    return {
+        name: value if _is_kept(value) else copy_state(value, move) for name, value in state.items()
+    }
 
 
 def _put_right(

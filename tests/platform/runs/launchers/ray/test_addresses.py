@@ -53,7 +53,7 @@ def test_commands_name_a_bad_address_and_where_it_stands(
     home = {"DET_HOME": str(tmp_path)}
     answer = run_det(*command, environment={**home, "DET_CLUSTER": "head"})
     assert answer.stderr == (
-        "det: DET_CLUSTER: expected auto, host:port or ray://host:port, got 'head'.\n"
+        "det: DET_CLUSTER: expected auto, host:port or ray://host:port, or slurm, got 'head'.\n"
     )
     (tmp_path / "platform.yaml").write_text("cluster:\n  type: ray\n  address: head\n")
     answer = run_det(*command, environment=home)

@@ -35,6 +35,7 @@ import { shownY } from "./series.js";
  * @property {Range | null} range null: what the series take
  * @property {Range | null} [whole] what leaving a zoom shows
  * @property {string[]} [categories] names of the values 0, 1, 2 …
+ * @property {boolean} [isWhole] its values are whole numbers
  * @property {boolean} [byMeans] fit the means, not the bands
  *
  * @typedef {{ left: number, right: number, top: number, bottom: number }} Box
@@ -102,6 +103,7 @@ export class Plot {
 
   /** @param {{ series?: Series[], x?: Side, y?: Side, nothing?: string }} what */
   set({ series = this.series, x = this.x, y = this.y, nothing = "" }) {
+    this.node.dataset.ready = "";
     this.series = series;
     this.x = x;
     this.y = y;
@@ -133,7 +135,7 @@ export class Plot {
   draw() {
     this.pending = null;
     const { clientWidth: width, clientHeight: height } = this.node;
-    if (!width || !height) return;
+    if (!width || !height || this.node.dataset.ready === undefined) return; // axes without data mislead
     const dense = window.devicePixelRatio || 1;
     if (
       this.canvas.width !== Math.round(width * dense) ||
@@ -377,8 +379,10 @@ export const shownRange = ({ kind, range }) => (range && kind === "log" && !(ran
  * @param {number} wanted
  * @returns {Tick[]}
  */
-function marks({ categories }, scale, wanted) {
-  return categories ? categories.map((text, value) => ({ value, text })) : ticks(scale, Math.max(2, wanted));
+function marks({ categories, isWhole }, scale, wanted) {
+  return categories
+    ? categories.map((text, value) => ({ value, text }))
+    : ticks(scale, Math.max(2, wanted), isWhole);
 }
 
 /**

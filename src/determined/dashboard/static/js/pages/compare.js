@@ -1,4 +1,4 @@
-// Any set of trials side by side: curves, what differs, configurations.
+// Any set of trials side by side: their curves, then what differs.
 
 import { get } from "../api.js";
 import { curveControls, curveOptions, everyBatch } from "../chart/controls.js";
@@ -6,7 +6,7 @@ import { look } from "../chart/palette.js";
 import { seriesKey } from "../chart/series.js";
 import { swatch } from "../chart/swatch.js";
 import { h, hold, textIn } from "../dom.js";
-import { count, isCounter, metricTitle, number, real, value } from "../format.js";
+import { count, finite, isCounter, metricTitle, number, real, searchedFirst, value } from "../format.js";
 import { want } from "../live.js";
 import { Page } from "../page.js";
 import { go, setQuery } from "../router.js";
@@ -22,7 +22,7 @@ class Compare extends Page {
   /** @param {Place} place */
   constructor(place) {
     super(place);
-    this.grid = new ChartGrid({ height: 240, onpick: ({ href }) => href && go(href) });
+    this.grid = new ChartGrid({ height: 252, onpick: ({ href }) => href && go(href) });
     /** @type {Api.CompareJson | null} */
     this.found = null;
     /** @type {string | null} */
@@ -104,31 +104,46 @@ class Compare extends Page {
       ];
     if (!this.found) return [h("h1", "Compare"), form, skeleton(10)];
     const { trials } = this.found;
-    const metrics = this.found.metrics.filter((one) => !isCounter(one));
+    const names = trials.map((one) => one.searcher.metric);
+    const metrics = searchedFirst(
+      this.found.metrics.filter((one) => !isCounter(one)),
+      names,
+    );
     this.#charts(trials, metrics);
     return [
       h("div.head", h("h1.what", `Compare ${count(trials.length, "trial")}`), form),
-      this.#table(this.found),
-      this.#config(this.found),
+      this.#legend(trials),
       h(
         "div.bar",
         curveControls(this.query, metrics, { batches: metrics.some((one) => one.batches) }),
         metrics.length > 24 ? h("span.muted", `24 of ${metrics.length} metrics`) : null,
       ),
-      h(
-        "ul.legend-row",
-        { "aria-label": "Trials" },
-        trials.map((trial, at) =>
-          h(
-            "li",
-            { key: String(trial.id) },
-            swatch(look(at)),
-            h("a", { href: `/trials/${trial.id}` }, this.#name(trial)),
-          ),
+      metrics.length ? hold(this.grid.node) : empty("No metrics yet."),
+      this.#table(this.found),
+    ];
+  }
+
+  /** @param {Api.ComparedTrial[]} trials */
+  #legend(trials) {
+    return h(
+      "ul.legend-row",
+      { "aria-label": "Trials" },
+      trials.map((trial, at) =>
+        h(
+          "li",
+          { key: String(trial.id) },
+          swatch(look(at)),
+          h("a", { href: `/trials/${trial.id}` }, this.#name(trial)),
+          trials.length > 1
+            ? button(
+                "",
+                () => setQuery({ trials: this.ids.filter((id) => id !== String(trial.id)).join(",") }),
+                { kind: "quiet small", title: `Remove trial ${trial.id}`, picture: "close" },
+              )
+            : null,
         ),
       ),
-      metrics.length ? hold(this.grid.node) : empty("No metrics yet."),
-    ];
+    );
   }
 
   /**
@@ -157,126 +172,130 @@ class Compare extends Page {
     });
   }
 
-  /**
-   * @param {Api.CompareJson} found
-   * @returns {{ kind: string, name: string, values: unknown[] }[]}
-   */
-  #rows({ trials, differs }) {
-    /** @type {[string, unknown[]][]} */
-    const facts = [
-      ["State", trials.map((one) => one.state)],
-      ["Best", trials.map((one) => real(one.best_validation))],
-      ["Batches", trials.map((one) => one.steps)],
-      ["Restarts", trials.map((one) => one.restarts)],
-    ];
-    return [
-      ...facts.map(([name, values]) => ({ kind: "", name, values })),
-      ...Object.entries(differs.hparams).map(([name, values]) => ({
-        kind: "hyperparameter",
-        name,
-        values,
-      })),
-      ...Object.entries(differs.metrics)
-        .filter(([name]) => !isCounter({ name: name.split(".").at(-1) }))
-        .map(([name, values]) => ({ kind: "metric", name, values: values.map((it) => real(it) ?? it) })),
-    ];
-  }
-
   /** @param {Api.CompareJson} found */
-  #table(found) {
-    const { trials } = found;
-    const rows = this.#rows(found);
+  #table({ trials, differs }) {
+    const sections = sectionsOf(trials, differs).filter((one) => one.rows.length);
     return card(
       "What differs",
       csvButton("compare", () => [
         ["", ...trials.map((one) => this.#name(one))],
-        ...rows.map((row) => [row.name, ...row.values]),
+        ...sections.flatMap(({ rows }) => rows.map((row) => [row.name, ...row.values])),
       ]),
-      h(
-        "div.scroll-x",
-        h(
-          "table.plain.differs",
-          h(
-            "thead",
+      sections.length
+        ? h(
+            "div.scroll-x",
+            { tabindex: 0, role: "region", "aria-label": "What differs, table" },
             h(
-              "tr",
-              h("td"),
-              trials.map((one) =>
-                h(
-                  "th.number",
-                  { scope: "col" },
-                  h("a", { href: `/trials/${one.id}` }, this.#name(one)),
-                  trials.length > 1
-                    ? button(
-                        "",
-                        () => setQuery({ trials: this.ids.filter((id) => id !== String(one.id)).join(",") }),
-                        { kind: "quiet small", title: `Remove trial ${one.id}`, picture: "close" },
-                      )
-                    : null,
-                ),
-              ),
-            ),
-          ),
-          h(
-            "tbody",
-            rows.map((row) =>
+              "table.plain.differs",
               h(
-                "tr",
-                h("th", { scope: "row" }, row.name, row.kind ? h("span.kind", ` ${row.kind}`) : null),
-                row.values.map((it) =>
-                  h(
-                    "td.number",
-                    row.name === "State"
-                      ? stateBadge(String(it))
-                      : typeof it === "number"
-                        ? number(it)
-                        : value(it),
+                "thead",
+                h(
+                  "tr",
+                  h("td"),
+                  trials.map((one, at) =>
+                    h(
+                      "th.number",
+                      { scope: "col", title: this.#name(one) },
+                      swatch(look(at)),
+                      h("a", { href: `/trials/${one.id}` }, this.#name(one)),
+                    ),
                   ),
                 ),
               ),
+              sections.map((section) => this.#section(section, trials.length)),
             ),
-          ),
-        ),
-      ),
+          )
+        : empty("Nothing: these trials are alike in everything that is shown here."),
     );
   }
 
-  /** @param {Api.CompareJson} found */
-  #config({ differs, trials }) {
-    const rows = Object.entries(differs.config);
-    if (!rows.length) return null;
-    return card(
-      "Configuration: what differs",
-      csvButton("compare-configuration", () => [
-        ["", ...trials.map((one) => this.#name(one))],
-        ...rows.map(([name, values]) => [name, ...values]),
-      ]),
-      h(
-        "div.scroll-x",
+  /**
+   * @param {Section} section
+   * @param {number} width
+   */
+  #section({ title, rows }, width) {
+    return h(
+      "tbody",
+      { key: title },
+      h("tr.section", h("th", { scope: "rowgroup", colspan: width + 1 }, title)),
+      rows.map(({ name, values, best = [] }) =>
         h(
-          "table.plain.differs",
-          h(
-            "thead",
+          "tr",
+          h("th", { scope: "row" }, name),
+          values.map((it, at) =>
             h(
-              "tr",
-              h("td"),
-              trials.map((one) => h("th.number", { scope: "col" }, one.id)),
-            ),
-          ),
-          h(
-            "tbody",
-            rows.map(([name, values]) =>
-              h(
-                "tr",
-                h("th.mono", { scope: "row" }, name),
-                values.map((it) => h("td.number.mono", { title: value(it) }, value(it))),
-              ),
+              "td.number",
+              { title: typeof it === "number" ? null : value(it) },
+              name === "State"
+                ? stateBadge(String(it))
+                : best.includes(at)
+                  ? h("span.best-mark", { title: "the best of these" }, "★ ", value(it))
+                  : value(it),
             ),
           ),
         ),
       ),
     );
   }
+}
+
+/**
+ * @typedef {{ name: string, values: unknown[], best?: number[] }} Row `best` are the places to mark
+ * @typedef {{ title: string, rows: Row[] }} Section
+ */
+
+/**
+ * What differs between trials, in the order in which one asks.
+ * @param {Api.ComparedTrial[]} trials
+ * @param {Api.DifferencesJson} differs
+ * @returns {Section[]}
+ */
+export function sectionsOf(trials, differs) {
+  const searchers = trials.map((one) => one.searcher);
+  const shared = searchers.every((one) => one.metric === searchers[0].metric) ? searchers[0] : null;
+  /** @type {Row[]} */
+  const facts = [
+    { name: "State", values: trials.map((one) => one.state) },
+    {
+      name: shared ? `best ${shared.metric}` : "best",
+      values: trials.map(({ best_validation: best, searcher }) =>
+        shared || best === null ? real(best) : `${searcher.metric} ${number(real(best))}`,
+      ),
+    },
+    { name: "batches", values: trials.map((one) => one.steps) },
+    { name: "restarts", values: trials.map((one) => one.restarts) },
+  ];
+  if (shared) facts[1].best = bestPlaces(facts[1].values, shared.smaller_is_better);
+  const metrics = Object.entries(differs.metrics)
+    .filter(([name]) => !isCounter({ name: name.split(".").at(-1) }))
+    .map(([key, all]) => {
+      const [group, ...rest] = key.split(".");
+      const name = rest.join(".");
+      const values = all.map((it) => real(it) ?? it);
+      const judge = group === "validation" ? searchers.find((one) => one.metric === name) : undefined;
+      const best = judge ? bestPlaces(values, judge.smaller_is_better) : [];
+      return { name: metricTitle({ group, name }), values, best };
+    });
+  const rows = (/** @type {Record<string, unknown[]>} */ columns) =>
+    Object.entries(columns).map(([name, values]) => ({ name, values }));
+  return [
+    { title: "Result", rows: facts.filter(({ values }) => new Set(values).size > 1) },
+    { title: "Hyperparameters", rows: rows(differs.hparams) },
+    { title: "Last metrics", rows: metrics },
+    { title: "Configuration", rows: rows(differs.config) },
+  ];
+}
+
+/**
+ * Where the best values are; nowhere if there is nothing to choose between.
+ * @param {unknown[]} values
+ * @param {boolean} smallerIsBetter
+ */
+function bestPlaces(values, smallerIsBetter) {
+  const known = values.map(finite).filter((it) => it !== null);
+  if (new Set(known).size < 2) return [];
+  const best = smallerIsBetter ? Math.min(...known) : Math.max(...known);
+  return values.flatMap((it, at) => (it === best ? [at] : []));
 }
 
 /** @param {Place} place */

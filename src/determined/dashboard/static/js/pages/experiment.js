@@ -10,6 +10,7 @@ import { button, problem, progressBar, skeleton, stateBadge } from "../widgets/p
 import { TabbedPage, tabBar } from "../widgets/tabs.js";
 import { tensorboardButton } from "../widgets/tensorboard.js";
 import { tried } from "../widgets/toast.js";
+import { notThere } from "./lost.js";
 
 /**
  * @import { TabList } from "../widgets/tabs.js"
@@ -21,6 +22,7 @@ import { tried } from "../widgets/toast.js";
 const TABS = {
   overview: ["Overview", () => import("./experiment/overview.js")],
   curves: ["Curves", () => import("./experiment/curves.js")],
+  metrics: ["Metrics", () => import("./experiment/metrics.js")],
   trials: ["Trials", () => import("./experiment/trials.js")],
   search: ["Search", () => import("./experiment/search.js")],
   checkpoints: ["Checkpoints", () => import("./checkpoints.js")],
@@ -117,13 +119,11 @@ export class ExperimentPage extends TabbedPage {
           "h1",
           it.name,
           " ",
-          it.unmanaged
-            ? null
-            : button("", () => this.edit(), {
-                kind: "quiet",
-                title: "Edit name, description and labels",
-                picture: "edit",
-              }),
+          button("", () => this.edit(), {
+            kind: "quiet",
+            title: "Edit name, description and labels",
+            picture: "edit",
+          }),
         ),
         it.description ? h("p.muted", it.description) : null,
         h(
@@ -148,12 +148,12 @@ export class ExperimentPage extends TabbedPage {
   }
 
   view() {
-    if (!this.found) return this.error ? problem(this.error, () => this.load()) : skeleton(6);
+    if (!this.found) return this.error ? notThere(this.error, () => this.load()) : skeleton(6);
     return [
       this.error ? problem(this.error, () => this.load()) : null,
       this.#head(),
       tabBar(TABS, this.tabs.name, (name) => `/experiments/${this.id}/${name}`),
-      this.experiment.reason && this.experiment.state === "ERROR"
+      this.experiment.reason && this.experiment.state === "ERROR" && this.tabs.name !== "overview"
         ? h("div.problem", this.experiment.reason)
         : null,
       this.tabs.current ? hold(this.tabs.current.node) : skeleton(8),

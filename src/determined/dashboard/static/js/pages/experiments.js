@@ -10,7 +10,7 @@ import { dialog } from "../widgets/dialog.js";
 import { experimentColumns } from "../widgets/experiment_columns.js";
 import { openMenu, openPicker } from "../widgets/menu.js";
 import { Paged } from "../widgets/paged.js";
-import { button, empty, problem, select, skeleton, stateBadge } from "../widgets/parts.js";
+import { button, copyable, empty, problem, select, skeleton, stateBadge } from "../widgets/parts.js";
 import { Table } from "../widgets/table.js";
 import { toast } from "../widgets/toast.js";
 
@@ -28,6 +28,7 @@ const FILTERS = /** @type {const} */ ([
   "project",
   "archived",
   "unmanaged",
+  "metric",
   "metric_min",
   "metric_max",
   "sort",
@@ -122,6 +123,13 @@ class Experiments extends Page {
     this.soon(() => this.ask(() => this.paged.refresh(Math.max(0, at - 10), at + 50)));
   }
 
+  /** The metric by which all rows that have a best one chose it; null if they differ. */
+  #metric() {
+    const measured = this.paged.loaded.filter((row) => row.best_validation !== null);
+    const metrics = new Set(measured.map((row) => row.searcher.metric));
+    return metrics.size === 1 ? [...metrics][0] : null;
+  }
+
   /** @returns {Column<Api.ExperimentJson>[]} */
   #allColumns() {
     const extra = this.available
@@ -134,7 +142,7 @@ class Experiments extends Page {
         cell: (/** @type {Api.ExperimentJson} */ row) => value(row.columns[one.key]),
         plain: (/** @type {Api.ExperimentJson} */ row) => row.columns[one.key],
       }));
-    return [...experimentColumns(this.sparks), ...extra];
+    return [...experimentColumns(this.sparks, this.#metric()), ...extra];
   }
 
   #columns() {
@@ -178,11 +186,7 @@ class Experiments extends Page {
             : skeleton(12)
           : filtered
             ? empty("No experiments match these filters.", h("a", { href: "/" }, "Show all"))
-            : empty(
-                "No experiments yet.",
-                "Start one, and it appears here:",
-                h("code", "det experiment create config.yaml ."),
-              ),
+            : howToBegin(),
     });
     return [
       h("h1.hidden-text", "Experiments"),
@@ -197,6 +201,7 @@ class Experiments extends Page {
     const { query } = this;
     const chosen = query.state?.split(",") ?? [];
     const total = this.paged.known ? count(this.paged.total, "experiment") : "";
+    const moreFilters = Boolean(query.metric || query.metric_min || query.metric_max || query.label);
     return h(
       "div.bar.table-tools",
       h("input.field.search", {
@@ -230,15 +235,14 @@ class Experiments extends Page {
             { hideLabel: true },
           )
         : null,
-      button(
-        query.metric_min || query.metric_max || query.label ? "More filters on" : "More",
-        () => this.#more(),
-        { pressed: query.metric_min || query.metric_max || query.label ? true : null },
-      ),
+      button(moreFilters ? "More filters on" : "More", () => this.#more(), {
+        pressed: moreFilters ? true : null,
+      }),
       button("Archived", () => setQuery({ archived: query.archived === "1" ? "" : "1" }), {
         pressed: query.archived === "1",
       }),
       h("span.count", { "aria-live": "polite" }, total),
+      query.project ? h("a.button.quiet", { href: `/trials?project=${query.project}` }, "Its trials") : null,
       button(
         "Columns",
         (event) =>
@@ -289,12 +293,18 @@ class Experiments extends Page {
     /** @type {(name: string, label: string, more?: Record<string, unknown>) => Ui.Child} */
     const field = (name, label, more = {}) =>
       h("label.labelled.wide-field", label, h("input.field", { name, value: query[name] ?? "", ...more }));
+    const metrics = [...new Set(this.paged.loaded.map((row) => row.searcher.metric))].filter(Boolean);
     const answer = await dialog(
       "Filter experiments",
       [
         field("label", "Label"),
-        field("metric_min", "Best metric at least", { inputmode: "decimal" }),
-        field("metric_max", "Best metric at most", { inputmode: "decimal" }),
+        field("metric", "Metric", { list: "metrics-here", placeholder: "any" }),
+        h(
+          "datalist#metrics-here",
+          metrics.map((value) => h("option", { value })),
+        ),
+        field("metric_min", "Best at least", { inputmode: "decimal" }),
+        field("metric_max", "Best at most", { inputmode: "decimal" }),
       ],
       { ok: "Filter" },
     );
@@ -363,6 +373,31 @@ class Experiments extends Page {
  */
 const mostlyKnown = (rows, key) =>
   rows.filter((row) => row.columns[key] !== null && row.columns[key] !== undefined).length > rows.length / 2;
+
+/** What appears here, and the three ways to get there. */
+const howToBegin = () =>
+  empty(
+    "No experiments yet.",
+    "Whatever trains with this home appears here by itself.",
+    h(
+      "ol.begin",
+      h("li", h("strong", "See it work, in a minute"), copyable("python -m determined.demo")),
+      h(
+        "li",
+        h("strong", "Record a script of yours"),
+        h(
+          "span",
+          "Any script with ",
+          h("code", "pytorch.init()"),
+          " or ",
+          h("code", "core.init()"),
+          ", unchanged:",
+        ),
+        copyable("python train.py"),
+      ),
+      h("li", h("strong", "Search for hyperparameters"), copyable("det experiment create config.yaml .")),
+    ),
+  );
 
 /** @param {Place} place */
 export const open = (place) => new Experiments(place).begin();

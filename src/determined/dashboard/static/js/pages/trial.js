@@ -8,6 +8,7 @@ import { forkTrial } from "../widgets/fork.js";
 import { button, isOver, problem, progressBar, skeleton, stateBadge } from "../widgets/parts.js";
 import { TabbedPage, tabBar } from "../widgets/tabs.js";
 import { tensorboardButton } from "../widgets/tensorboard.js";
+import { notThere } from "./lost.js";
 
 /**
  * @import { TabList } from "../widgets/tabs.js"
@@ -96,7 +97,7 @@ export class TrialPage extends TabbedPage {
   }
 
   view() {
-    if (!this.found) return this.error ? problem(this.error, () => this.load()) : skeleton(6);
+    if (!this.found) return this.error ? notThere(this.error, () => this.load()) : skeleton(6);
     return [
       this.error ? problem(this.error, () => this.load()) : null,
       this.#head(),

@@ -18,7 +18,7 @@ import { h, hold, render, widget } from "../dom.js";
 
 export class ChartGrid {
   /** @param {{ onpick?: ((line: Line) => unknown) | null, height?: number, legend?: boolean }} how */
-  constructor({ onpick = null, height = 220, legend = false }) {
+  constructor({ onpick = null, height = 236, legend = false }) {
     this.onpick = onpick;
     this.height = height;
     this.legend = legend;

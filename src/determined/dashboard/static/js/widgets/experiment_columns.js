@@ -2,21 +2,23 @@
 
 import { spark } from "../chart/spark.js";
 import { h } from "../dom.js";
-import { ago, bytes, count, duration, moment, number, percent, real } from "../format.js";
-import { progressBar, stateBadge } from "./parts.js";
+import { ago, bytes, count, duration, goal, moment, number, percent, real } from "../format.js";
+import { BEST_ORDER, bestValue, progressBar, stateBadge } from "./parts.js";
 
 /** @import { Column } from "./table.js" */
 
 /**
  * `rare` ones are shown where rows differ in them, `hidden` ones when they are asked for.
  * @param {Map<number, Api.SparkJson>} sparks
+ * @param {string | null} metric the one that all rows share, if they do
  * @returns {Column<Api.ExperimentJson>[]}
  */
-export const experimentColumns = (sparks) => [
+export const experimentColumns = (sparks, metric) => [
   {
     key: "id",
     title: "ID",
     always: true,
+    wide: true,
     number: true,
     fit: true,
     cell: (row) => row.id,
@@ -50,17 +52,22 @@ export const experimentColumns = (sparks) => [
   {
     key: "progress",
     title: "Progress",
+    wide: true,
     plain: (row) => row.progress,
     cell: (row) =>
       h("span.with-text", progressBar(row.progress, row.state), h("small", percent(row.progress))),
   },
   {
     key: "best",
-    title: "Best",
+    title: metric ? `Best ${metric}` : "Best",
     number: true,
+    about: metric ? null : BEST_ORDER,
     plain: (row) => row.best_validation,
-    hover: (row) => (row.searcher.metric ? `${row.searcher.metric} of trial ${row.best_trial_id}` : null),
-    cell: (row) => number(real(row.best_validation)),
+    hover: (row) =>
+      row.best_trial_id && row.searcher.metric
+        ? `${goal(row.searcher)}: ${number(real(row.best_validation), 6)} by trial ${row.best_trial_id}`
+        : null,
+    cell: (row) => bestValue(row.best_validation, metric ? null : row.searcher.metric),
   },
   {
     key: "spark",
@@ -130,7 +137,7 @@ export const experimentColumns = (sparks) => [
     key: "checkpoint_size",
     title: "Checkpoints",
     number: true,
-    rare: true,
+    hidden: true,
     cell: (row) => (row.checkpoint_count ? bytes(row.checkpoint_size) : "–"),
     plain: (row) => row.checkpoint_size,
     hover: (row) => count(row.checkpoint_count, "checkpoint"),

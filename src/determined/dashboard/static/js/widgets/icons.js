@@ -30,6 +30,7 @@ const SHAPES = {
   paused: "M1.5 1h2.6v8H1.5zM5.9 1h2.6v8H5.9z",
   stopping: "M5 .8L9.2 5 5 9.2.8 5z",
   completed: "M5 .5a4.5 4.5 0 1 0 0 9 4.5 4.5 0 0 0 0-9z",
+  stopped: "M1.2 1.2h7.6v7.6H1.2z",
   canceled: "M1 4h8v2H1z",
   error: "M1.8.6L5 3.8 8.2.6l1.2 1.2L6.2 5l3.2 3.2-1.2 1.2L5 6.2 1.8 9.4.6 8.2 3.8 5 .6 1.8z",
 };

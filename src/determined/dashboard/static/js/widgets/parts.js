@@ -2,7 +2,7 @@
 
 import { ApiError } from "../api.js";
 import { h } from "../dom.js";
-import { csv, percent, real } from "../format.js";
+import { csv, number, percent, real } from "../format.js";
 import { icon, stateShape } from "./icons.js";
 import { toast } from "./toast.js";
 
@@ -24,6 +24,7 @@ export function stateKind(state) {
   if (state === "QUEUED") return "queued";
   if (state === "PAUSED") return "paused";
   if (state === "COMPLETED") return "completed";
+  if (state === "STOPPED") return "stopped";
   if (state === "ERROR" || state === "DELETE_FAILED") return "error";
   return state.startsWith("STOPPING") || state === "DELETING" ? "stopping" : "canceled";
 }
@@ -32,7 +33,7 @@ export function stateKind(state) {
 export const isActive = (state) => ["ACTIVE", "RUNNING", "QUEUED"].includes(state);
 
 /** @param {string} state */
-export const isOver = (state) => ["COMPLETED", "CANCELED", "ERROR", "DELETED"].includes(state);
+export const isOver = (state) => ["COMPLETED", "STOPPED", "CANCELED", "ERROR", "DELETED"].includes(state);
 
 /**
  * @param {string} state
@@ -45,12 +46,23 @@ export function stateBadge(state, title = "") {
     "span.state",
     { "data-kind": kind, "data-state": state, title: title || sentence(state) },
     stateShape(kind),
-    word,
+    h("span.word", word),
   );
 }
 
 /** @param {string} state */
 const sentence = (state) => (state ? state[0] + state.slice(1).toLowerCase().replaceAll("_", " ") : "–");
+
+export const BEST_ORDER =
+  "Sorted within each metric, the best first: a loss does not compare with an accuracy";
+
+/**
+ * The best value in a table whose rows may be measured by different metrics.
+ * @param {Api.Number | null} best
+ * @param {string | null} metric null: the table says it already
+ */
+export const bestValue = (best, metric) =>
+  h("span.best", best === null || !metric ? null : h("small", metric), number(real(best)));
 
 /**
  * What is completed without ever telling how far it was has come all the way.

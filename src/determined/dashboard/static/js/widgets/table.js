@@ -19,9 +19,11 @@ const MARGIN = 8; // rows drawn beyond each edge
  * @property {string} title
  * @property {boolean} [number] aligned at the right
  * @property {boolean} [fit] no wider than it must be
+ * @property {boolean} [wide] left out on a phone
  * @property {boolean} [always] cannot be taken away
  * @property {boolean} [rare] shown where rows differ in it
  * @property {boolean} [hidden] shown when it is asked for
+ * @property {string | null} [about] what pointing at its title says
  * @property {string} [kind] of its values: a hyperparameter, a metric
  * @property {"asc" | "desc"} [first] how the first click sorts
  * @property {string | null} [sort] what the server sorts by; null: it cannot
@@ -166,11 +168,11 @@ export class Table {
       order ? h("span", { "aria-hidden": "true" }, order === "asc" ? " ↑" : " ↓") : null,
     ];
     return h(
-      column.number ? "th.number" : "th",
+      `th${classes(column)}`,
       {
         key: column.key,
         scope: "col",
-        title: column.title,
+        title: column.about ?? column.title,
         "aria-sort": order === "asc" ? "ascending" : order === "desc" ? "descending" : null,
       },
       onsort && column.sort !== null
@@ -238,7 +240,7 @@ export class Table {
         : null,
       this.columns.map((column) =>
         h(
-          `td${column.number ? ".number" : ""}${column.fit ? ".fit" : ""}`,
+          `td${classes(column)}${column.fit ? ".fit" : ""}`,
           { title: column.hover?.(row) ?? null },
           column.cell(row),
         ),
@@ -340,3 +342,6 @@ export class Table {
     download(`${name}.csv`, new Blob([text], { type: "text/csv" }));
   }
 }
+
+/** @param {Column<any>} column */
+const classes = ({ number, wide }) => `${number ? ".number" : ""}${wide ? ".wide-only" : ""}`;

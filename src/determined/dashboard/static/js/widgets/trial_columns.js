@@ -6,13 +6,15 @@ import { stateBadge } from "./parts.js";
 
 /** @import { Column } from "./table.js" */
 
+export const TRIAL_STATES = ["ACTIVE", "PAUSED", "COMPLETED", "STOPPED", "CANCELED", "ERROR"];
+
 /**
- * @param {Api.HparamJson[]} hparams
- * @param {string | null} metric
+ * @param {Pick<Api.HparamJson, "name" | "differs">[]} hparams
+ * @param {Pick<Api.SearcherName, "metric" | "smaller_is_better">} searcher
  * @param {number | null} bestId
  * @returns {Column<Api.TrialJson>[]}
  */
-export function trialColumns(hparams, metric, bestId) {
+export function trialColumns(hparams, { metric, smaller_is_better: smaller }, bestId) {
   return [
     {
       key: "id",
@@ -33,7 +35,7 @@ export function trialColumns(hparams, metric, bestId) {
       key: "best",
       title: metric ? `Best ${metric}` : "Best",
       number: true,
-      first: "asc",
+      first: smaller ? "asc" : "desc",
       cell: (row) =>
         h(
           row.id === bestId ? "span.best-mark" : "span",

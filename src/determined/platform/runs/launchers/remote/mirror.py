@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 TENSORBOARD = "tensorboard"
-"""The folder of event files in that of a run on its node."""
+"""The folder of event files, within a run's folder on its node."""
 _GROWING = ("log", "log.times", "keeper.err")
 _REPLACED = ("keeper.json", "log.matches")
 _JOURNAL = "journal-"

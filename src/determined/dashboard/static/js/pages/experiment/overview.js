@@ -3,10 +3,11 @@
 import { CurveChart } from "../../chart/curves.js";
 import { seriesKey } from "../../chart/series.js";
 import { h, hold } from "../../dom.js";
-import { bytes, duration, moment, number, real, value } from "../../format.js";
+import { bytes, duration, goal, moment, number, real, value } from "../../format.js";
 import { want } from "../../live.js";
 import { Page } from "../../page.js";
 import { go } from "../../router.js";
+import { errorCard } from "../../widgets/error.js";
 import { card, copyable, empty, facts, stateBadge } from "../../widgets/parts.js";
 
 /**
@@ -71,12 +72,22 @@ class Overview extends Page {
     const it = this.owner.experiment;
     this.#showCurve();
     return [
+      it.error ? this.#error(it, it.error) : null,
       h(
         "div.columns",
         h("div.stack", this.#best(it), this.chart ? hold(this.chart.node) : null),
         h("div.stack", this.#about(it), this.#events(it)),
       ),
     ];
+  }
+
+  /**
+   * @param {Api.ExperimentDetail} experiment
+   * @param {Api.ErrorJson} error
+   */
+  #error({ reason }, error) {
+    const link = h("a", { href: `/trials/${error.trial_id}` }, `Trial ${error.trial_id}`);
+    return errorCard(reason ? `Failed: ${reason}` : "Failed", error, link);
   }
 
   /** @param {Api.ExperimentDetail} experiment */
@@ -135,17 +146,7 @@ class Overview extends Page {
               Object.entries(it.states).map(([state, n]) => h("span.nowrap", `${n} `, stateBadge(state))),
             ),
           ],
-          [
-            "Searcher",
-            it.searcher
-              ? [
-                  it.searcher.name,
-                  it.searcher.metric
-                    ? `, ${it.searcher.smaller_is_better ? "least" : "greatest"} ${it.searcher.metric}`
-                    : "",
-                ].join("")
-              : null,
-          ],
+          ["Searcher", [it.searcher.name, goal(it.searcher)].filter(Boolean).join(", ")],
           ["Created", moment(it.created)],
           ["Started", it.started && moment(it.started)],
           ["Ended", it.ended && moment(it.ended)],

@@ -10,7 +10,7 @@ import { Paged } from "../../widgets/paged.js";
 import { button, empty, problem, select, skeleton } from "../../widgets/parts.js";
 import { Table } from "../../widgets/table.js";
 import { toast } from "../../widgets/toast.js";
-import { shownColumns, trialColumns } from "../../widgets/trial_columns.js";
+import { shownColumns, TRIAL_STATES, trialColumns } from "../../widgets/trial_columns.js";
 
 /**
  * @import { ExperimentPage } from "../experiment.js"
@@ -18,8 +18,6 @@ import { shownColumns, trialColumns } from "../../widgets/trial_columns.js";
  * @import { Place } from "../../router.js"
  * @import { Change } from "../../live.js"
  */
-
-const STATES = ["ACTIVE", "PAUSED", "COMPLETED", "CANCELED", "ERROR"];
 
 class Trials extends Page {
   /**
@@ -72,7 +70,7 @@ class Trials extends Page {
   #allColumns() {
     const { hparams, searcher, metrics, best_trial_id } = this.owner.experiment;
     return [
-      ...trialColumns(hparams, searcher.metric, best_trial_id),
+      ...trialColumns(hparams, searcher, best_trial_id),
       ...metrics.map(({ group, name }) => ({
         key: `metric:${group}.${name}`,
         title: metricTitle({ group, name }),
@@ -117,7 +115,7 @@ class Trials extends Page {
             "State",
             [
               { value: "", text: "All states" },
-              ...STATES.map((state) => ({ value: state, text: state.toLowerCase() })),
+              ...TRIAL_STATES.map((state) => ({ value: state, text: state.toLowerCase() })),
             ],
             this.query.state ?? "",
             (state) => setQuery({ state }),

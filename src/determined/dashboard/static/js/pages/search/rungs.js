@@ -72,7 +72,7 @@ class Rungs extends Page {
       title,
       h(
         "span.chips.muted",
-        ["promoted", "stopped", "waiting", "completed"].map((one) =>
+        ["promoted", "stopped", "waiting", "completed", "failed"].map((one) =>
           h("span.mark", { "data-outcome": one }, one),
         ),
       ),
@@ -84,8 +84,8 @@ class Rungs extends Page {
             h(
               "div",
               h("strong", number(rung.units)),
-              h("span.muted", ` ${unit}`),
-              h("div.muted", `${number(rung.seen)} seen, ${number(rung.kept)} kept`),
+              h("span.muted", ` ${rung.units === 1 ? one(unit) : unit}`),
+              h("div.muted", whoCame(rung, i === rungs.length - 1)),
             ),
             rung.seen > MOST_MARKS
               ? this.#share(rung, rungs[0].seen, i === rungs.length - 1)
@@ -222,6 +222,21 @@ class Rungs extends Page {
     );
   }
 }
+
+/**
+ * epochs -> epoch, batches -> batch
+ * @param {string} units
+ */
+const one = (units) => units.replace(/(?<=ch)es$|s$/, "");
+
+/**
+ * @param {Api.RungJson} rung
+ * @param {boolean} isLast
+ */
+const whoCame = ({ seen, kept }, isLast) =>
+  isLast
+    ? `${count(seen, "trial")} came this far`
+    : `${count(seen, "trial")} came here, ${number(kept)} went on`;
 
 /**
  * @param {Place} place

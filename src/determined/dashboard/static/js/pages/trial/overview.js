@@ -3,6 +3,7 @@
 import { h } from "../../dom.js";
 import { duration, measuredFirst, moment, number, real, value } from "../../format.js";
 import { Page } from "../../page.js";
+import { errorCard } from "../../widgets/error.js";
 import { lineageCard } from "../../widgets/fork.js";
 import { card, copyable, csvButton, empty, facts, isOver, stateBadge } from "../../widgets/parts.js";
 
@@ -29,7 +30,7 @@ class Overview extends Page {
   view() {
     const { trial } = this.owner;
     return [
-      this.#error(trial),
+      trial.error ? errorCard("The first error", trial.error) : null,
       h(
         "div.columns",
         h(
@@ -100,18 +101,6 @@ class Overview extends Page {
       "div",
       h("div.big-number", number(real(best), 6)),
       h("span.muted", `best ${metric}${steps === null ? "" : ` at batch ${number(steps)}`}`),
-    );
-  }
-
-  /** @param {Api.TrialDetail} trial */
-  #error({ error, id }) {
-    if (!error) return null;
-    return card(
-      "The first error",
-      error.line
-        ? h("a", { href: `/trials/${id}/logs?line=${error.line}` }, `Line ${error.line} of the log`)
-        : null,
-      h("div.inside", h("pre.traceback", { tabindex: 0, "aria-label": "Traceback" }, error.text)),
     );
   }
 

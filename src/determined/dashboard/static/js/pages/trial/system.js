@@ -56,7 +56,7 @@ class System extends Page {
       this.owner.trial.metrics.find((one) => one.group === "training" && one.name === "loss") ??
       this.owner.trial.metrics[0];
     if (!metric) return;
-    this.training ??= new CurveChart({ title: metricTitle(metric), height: 200, legend: false });
+    this.training ??= new CurveChart({ title: metricTitle(metric), height: 216, legend: false });
     this.training.set({
       lines: [{ key: seriesKey(this.owner.id, metric, metric.batches), name: metric.name }],
       options: { x: "wall" },
@@ -91,7 +91,7 @@ class System extends Page {
     /** @type {Plot} */
     const plot = new Plot({
       label: title,
-      height: 180,
+      height: 200,
       describe: (one, at) => [
         h("strong", one.name),
         h("div", `${clock(one.x[at])}: ${number(one.y[at])} ${unit}`),
@@ -114,7 +114,7 @@ class System extends Page {
         y: Float64Array.from(one.y, Number),
         ...look(at),
       })),
-      x: { kind: "wall", title: "", range: plot.x.range },
+      x: { kind: "wall", title: "Wall time", range: plot.x.range },
       y: { kind: "linear", title: unit, range: plot.y.range },
     });
     return card(

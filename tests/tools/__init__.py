@@ -1,0 +1,1 @@
+"""Tests of what writes pages and pictures."""
