@@ -20,7 +20,7 @@ PEERS := lightning accelerate pytorch-ignite matplotlib
 # Tests and benchmarks start many interpreters; where this is set, each would compile everything anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo dashboard test test-slow test-all test-faults test-versions coverage check check-js format bench bench-platform bench-quick docs clean
+.PHONY: demo dashboard test test-slow test-all test-faults test-versions coverage check check-js format bench bench-platform bench-quick bench-kills proof docs clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Creating $(VENV) and installing torch and determined (once, a minute or two) ..."
@@ -127,6 +127,15 @@ bench: $(BENCH)/.installed
 bench-platform: $(TOOLS) $(PEERS_VENV)/.installed
 	PEERS_PYTHON=$(CURDIR)/$(PEERS_VENV)/bin/python $(BIN)/python -m benchmarks.platform
 	$(PEERS_VENV)/bin/python -m benchmarks.platform.page
+
+# The same kills in four libraries: the table of docs/comparison.md. Needs the development tools, which bring the others.
+bench-kills: $(TOOLS)
+	$(PIP_INSTALL) -c benchmarks/constraints.txt torchdata
+	$(BIN)/python -m benchmarks.kills
+
+# Every promise of the README, tried here; ten minutes on two quiet cores.
+proof: $(INSTALLED)
+	$(BIN)/python -m benchmarks.proof
 
 bench-quick: $(INSTALLED)
 	$(BIN)/python -m benchmarks --quick

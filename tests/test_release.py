@@ -50,10 +50,10 @@ def test_wheel_and_sdist_are_whole_and_run_in_an_empty_environment(tmp_path: Pat
     assert told.startswith(str(tmp_path / "environment"))
     let_it_see_our_packages(tmp_path / "environment")
     assert VERSION in run(python.with_name("det"), "version")
-    ask = "from determined.mcp import pages; print(pages.folder(), pages.search('resume', 1))"
+    ask = "from determined.mcp import pages; print(pages.folder(), pages.read('howto/resume.md'))"
     answer = run(python, "-c", ask)
     assert answer.startswith(str(tmp_path / "environment"))
-    assert "resume.md" in answer
+    assert "# How do I resume a run?" in answer
 
 
 def test_the_page_on_installing_names_every_extra() -> None:

@@ -83,7 +83,7 @@ def main() -> None:
 def platform(trials: int, reports: int) -> tuple[float, list[float]]:
     """Turnover and delays on whatever DET_CLUSTER names."""
     with tempfile.TemporaryDirectory(prefix="det-bench-") as name:
-        lab = _Lab(Path(name))
+        lab = Bench(Path(name))
         try:
             lab.run(_TINY, 1)
             begin = time.monotonic()
@@ -91,23 +91,31 @@ def platform(trials: int, reports: int) -> tuple[float, list[float]]:
             seconds = time.monotonic() - begin
             return seconds, lab.delays(_STAMPS % (reports + 1))
         finally:
-            presence.stop(lab.home)
-            lab.service.close()
+            lab.close()
 
 
-class _Lab:
+class Bench:
+    """A home of its own in a folder, and searches of a script."""
+
     def __init__(self, folder: Path) -> None:
         self.home = Home(folder / "home")
         self.service = Service(self.home)
         self._folder = folder
 
-    def create(self, script: str, trials: int) -> int:
+    def close(self) -> None:
+        presence.stop(self.home)
+        self.service.close()
+
+    def create(self, script: str, trials: int, at_once: int = 16) -> int:
         code = Path(tempfile.mkdtemp(dir=self._folder))
         (code / "script.py").write_text(script)
         config = {
             "name": "bench",
             "entrypoint": ["python3", "script.py"],
-            "searcher": {"name": "random", "metric": "loss", "max_trials": trials},
+            "searcher": {
+                **{"name": "random", "metric": "loss", "max_trials": trials},
+                "max_concurrent_trials": at_once,
+            },
             "hyperparameters": {"x": {"type": "double", "minval": 0, "maxval": 1}},
         }
         storage = {"type": "shared_fs", "host_path": str(self.home.checkpoints)}

@@ -9,6 +9,7 @@ through real journals and a real store (`python -m benchmarks.platform reports` 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import statistics
 import tempfile
@@ -17,8 +18,11 @@ from pathlib import Path
 
 from benchmarks.search import decisions
 from determined.journal import JournalReader, JournalWriter, Metrics
+from determined.platform.homes.home import Home
+from determined.platform.machines.slurm import SlurmSettings
 from determined.platform.rules.scheduler import Request, Running, SlotLocation, decide
 from determined.platform.runs.launchers.remote import mirror
+from determined.platform.runs.launchers.slurm.cluster import SlurmCluster
 
 _SLOTS_PER_NODE = 8
 _REPORTS = 20_000
@@ -33,8 +37,38 @@ def main() -> None:
     print(f"load {os.getloadavg()[0]:.1f}")
     scheduler(arguments.nodes, arguments.trials)
     search(arguments.nodes * _SLOTS_PER_NODE, arguments.trials)
+    jobs(arguments.nodes * _SLOTS_PER_NODE, arguments.trials)
     journals()
     files_home()
+
+
+def jobs(most: int, trials: int) -> None:
+    """Slurm: one decision with as many jobs as may be submitted, and one look at all of them.
+
+    `squeue` is a stand-in that prints as many lines; the real one asks Slurm's controller.
+    """
+    waiting = [Request(key, key % 50, key, priority=50) for key in range(trials)]
+    first = _timed("all jobs free", lambda: decide(waiting, [], range(most), {}))
+    left = waiting[len(first.starts) :]
+    running = list(first.starts)
+    _timed("one job free", lambda: decide(left, running[1:], range(most), {}))
+    with tempfile.TemporaryDirectory(prefix="det-bench-") as name:
+        home = Home(Path(name))
+        cluster = SlurmCluster(home, SlurmSettings(max_jobs=most))
+        row = "{0}|" + cluster.job_name("{0}.1") + "|RUNNING|None|n1|main|N/A\n"
+        _command(Path(name, "squeue"), "".join(row.format(number) for number in range(most)))
+        _command(Path(name, "sinfo"), "main|main*|1000|alloc|8|(null)\n")
+        os.environ["PATH"] = f"{name}:{os.environ['PATH']}"
+        begin = time.perf_counter()
+        seen = asyncio.run(cluster.look())
+        seconds = (time.perf_counter() - begin) * 1e3
+        print(f"{'a look at all jobs':32} {seconds:8.1f} ms, {len(seen.jobs)} jobs")
+
+
+def _command(path: Path, output: str) -> None:
+    (path.parent / f"{path.name}.out").write_text(output)
+    path.write_text(f"#!/bin/sh\ncat {path}.out\n")
+    path.chmod(0o755)
 
 
 def scheduler(nodes: int, trials: int) -> None:

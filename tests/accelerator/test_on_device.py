@@ -53,6 +53,11 @@ def test_each_rank_has_a_device() -> None:
 
 
 @pytest.mark.slow
+def test_generated_trials_are_exact_on_the_device() -> None:
+    run_on_device(f"{_HERE}/test_generated.py")
+
+
+@pytest.mark.slow
 def test_the_tests_of_the_trainer_hold_on_the_device() -> None:
     without = " and ".join(f"not {name}" for name in _LEFT_OUT)
     run_on_device(*_TRAINER, "-m", "not slow", "-k", without)

@@ -54,6 +54,9 @@ def ending_of(trial: RecipeTrial) -> Ending:
         "numpy": np.random.get_state(legacy=True),
         "Python": random.getstate(),
     }
+    if (accelerator := torch.accelerator.current_accelerator()) is not None:
+        device = torch.get_device_module(accelerator)
+        state["random state"]["device"] = device.get_rng_state_all()
     return dict(_leaves("", state))
 
 
@@ -83,7 +86,7 @@ def _is_long(value: Any) -> bool:
 
 def _shown(value: Any) -> str:
     if isinstance(value, torch.Tensor):
-        value = value.detach()
+        value = value.detach().cpu()
         raw = value.contiguous().flatten().view(torch.uint8) if value.numel() else value
         numbers = value.flatten()[:2].tolist() if value.numel() < 100 else ""
         return f"{value.dtype} {tuple(value.shape)} {numbers} {_hash(raw.numpy().tobytes())}"

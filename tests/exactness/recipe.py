@@ -75,7 +75,7 @@ class RecipeTrial(pytorch.PyTorchTrial):
         self.extras = [EXTRAS[name]() for name in recipe.extras]
         self.scaler: Any = None
         if recipe.precision == "scaler":
-            scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=3)
+            scaler = torch.amp.GradScaler(context.device.type, init_scale=4.0, growth_interval=3)
             self.scaler = context.wrap_scaler(scaler)
         if recipe.data.startswith("torch") or recipe.validation_data != "in order":
             context.experimental.disable_dataset_reproducibility_checks()
@@ -132,7 +132,7 @@ class RecipeTrial(pytorch.PyTorchTrial):
     def _loss(self, inputs: torch.Tensor) -> torch.Tensor:
         autocast: Any = contextlib.nullcontext()
         if self.recipe.precision == "autocast":
-            autocast = torch.autocast("cpu", dtype=torch.bfloat16)
+            autocast = torch.autocast(inputs.device.type, dtype=torch.bfloat16)
         with autocast:
             output = self.model(inputs)
         target = inputs.sum(1, keepdim=True)

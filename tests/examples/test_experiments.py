@@ -47,6 +47,12 @@ SHORT = {
     "cifar10_cnn_pytorch/adaptive.yaml": ["python3 train.py {cifar10} --batches 8", *_search(8)],
     "core_api/adaptive.yaml": ["python3 train.py --epochs 3", *_search(3)],
     "custom_searcher/median.yaml": ["python3 train.py", "searcher.max_trials=4"],
+    "digits/population.yaml": [
+        "python3 train.py --epochs 2",
+        "searcher.population=2",
+        "searcher.interval=1",
+        "searcher.max_time=2",
+    ],
     "digits/seeds.yaml": ["python3 train.py --epochs 1", "repeat=2"],
     "digits/adaptive.yaml": ["python3 train.py --epochs 3", *_search(3, max_trials=3)],
     "transformers_trainer/adaptive.yaml": ["python3 train.py --max_steps 40", *_search(40)],

@@ -13,7 +13,7 @@ import pytest
 from tests import accelerator
 from tests.support.fake_gpus import FakeGpu, install_nvidia
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # many processes, one after another
 
 # Comes with `import torch` into every process of a check.
 _SABOTAGE = """
@@ -109,10 +109,12 @@ def test_what_is_broken_does_not_hold(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.skipif(accelerator.reason_to_skip() is not None, reason="no simulated accelerator")
 def test_devices_that_are_not_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = _selftest("resume waits amp saving ddp", accelerator.environment())
+    rows = _selftest("resume waits amp saving ddp ddp-gloo fsdp", accelerator.environment())
+    assert rows.pop("ddp-gloo") == ["not run", "gloo has no collectives for simulated"]
     assert {verdict for verdict, _ in rows.values()} == {"holds"}, rows
     assert "resume simulated:1" in rows
-    assert "2 ranks through simulated have the same weights" in rows["ddp"][1]
+    for check in ("ddp", "fsdp"):
+        assert "2 ranks through simulated have the same weights" in rows[check][1]
     assert "none per batch" in rows["waits"][1]
     assert "float16: loss" in rows["amp"][1]
     for name, value in _sabotage(tmp_path, "waits").items():

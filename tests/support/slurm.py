@@ -1,4 +1,7 @@
-"""A private Slurm on this machine: its own key, ports and folders, ended process by process."""
+"""A private Slurm on this machine: its own key, ports and folders, ended process by process.
+
+A controller that is killed has forgotten the jobs of the last seconds (`wait_until_saved`).
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,13 @@ import psutil
 import pytest
 
 from determined.platform.machines.slots import free_ports
+from determined.platform.machines.slurm import Job, load_table
+from determined.store import Run
+from tests.support.cluster_lab import ClusterLab
+from tests.support.lab import Lab
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "scontrol")
+_NODES = ("n1", "n2", "n3")
 _START_SECONDS = 60.0
 _CONF = """
 ClusterName=test
@@ -44,12 +52,15 @@ PreemptMode=CANCEL
 SlurmdTimeout=20
 KillWait=5
 MinJobAge=60
+MessageTimeout=3
 ReturnToService=2
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={port1} CPUs=2
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={port2} CPUs=2
+NodeName=n3 NodeHostname={host} NodeAddr=127.0.0.1 Port={port3} CPUs=2
 PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP PriorityTier=1
 PartitionName=urgent Nodes=n1,n2 MaxTime=INFINITE State=UP PriorityTier=9
 PartitionName=second Nodes=n2 MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=apart Nodes=n3 MaxTime=INFINITE State=UP PriorityTier=1
 """
 
 
@@ -63,21 +74,22 @@ def why_not() -> str:
 
 
 class PrivateSlurm:
-    """Two nodes of two CPUs each. `environment` makes Slurm's commands talk to it."""
+    """Nodes of two CPUs each: two in `main`, one `apart`. `environment` is for Slurm's commands."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         host = socket.gethostname().partition(".")[0]
-        port, port1, port2 = free_ports(3)
+        names = ("port", "port1", "port2", "port3")
+        ports = dict(zip(names, free_ports(len(names)), strict=True))
         conf = folder / "slurm.conf"
-        conf.write_text(_CONF.format(host=host, folder=folder, port=port, port1=port1, port2=port2))
+        conf.write_text(_CONF.format(host=host, folder=folder, **ports))
         self.environment = {"SLURM_CONF": str(conf)}
         (folder / "ctl").mkdir()
         try:
             self._start_munge()
             self.start("slurmctld")
-            for node in ("n1", "n2"):
+            for node in _NODES:
                 self.start(node)
             self.wait_until_up()
         except BaseException:
@@ -110,6 +122,7 @@ class PrivateSlurm:
                 stderr=out,
                 stdin=subprocess.DEVNULL,
                 env={"PATH": path, **self.environment},
+                cwd=self.folder,
                 start_new_session=True,
             )
 
@@ -131,12 +144,20 @@ class PrivateSlurm:
         def is_up() -> bool:
             with contextlib.suppress(AssertionError):
                 states = self.run("sinfo", "--noheader", "--Node", "--format=%N %t").split()
-                return not {"n1", "n2"} - set(states) and set(states[1::2]) <= {
+                return not set(_NODES) - set(states) and set(states[1::2]) <= {
                     *("idle", "mix", "alloc", "comp")
                 }
             return False
 
         self._until(is_up, "nodes")
+
+    def wait_until_saved(self, job_name: str) -> None:
+        """Wait until the controller would know a job after it was killed: it saves now and then."""
+        state = self.folder / "ctl" / "job_state"
+        self._until(lambda: job_name.encode() in state.read_bytes(), "state")
+
+    def wait_until_idle(self) -> None:
+        self._until(lambda: not self.run("squeue", "--noheader", "--me").strip(), "jobs")
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _START_SECONDS
@@ -153,7 +174,8 @@ class PrivateSlurm:
         if "slurmctld" in self._daemons:
             with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
                 self.run("scancel", "--me")
-        for name in ("n1", "n2", "slurmctld", "munged"):
+                self.wait_until_idle()
+        for name in (*_NODES, "slurmctld", "munged"):
             if (daemon := self._daemons.pop(name, None)) is not None:
                 daemon.terminate()
                 try:
@@ -161,11 +183,26 @@ class PrivateSlurm:
                 except subprocess.TimeoutExpired:
                     daemon.kill()
                     daemon.wait()
-        for process in psutil.process_iter():  # the keepers of steps, by their configuration
+        for process in psutil.process_iter(["name"]):  # the keepers of steps
             with contextlib.suppress(psutil.Error):
-                is_of_it = process.environ().get("SLURM_CONF") == self.environment["SLURM_CONF"]
-                if is_of_it and os.getpid() not in (process.pid, process.ppid()):
+                if process.name() == "slurmstepd" and Path(process.cwd()) == self.folder:
                     process.kill()
+
+
+class SlurmLab(ClusterLab):
+    """A home whose runs are jobs."""
+
+    def job_of(self, run: Run) -> str:
+        """The id of a run's job, once it is listed."""
+        self.until(lambda: any(job.allocation_id == run.allocation_id for job in self._jobs()))
+        return next(job.id for job in self._jobs() if job.allocation_id == run.allocation_id)
+
+    def _jobs(self) -> tuple[Job, ...]:
+        table = load_table(self.home.slurm)
+        return () if table is None else table.jobs
+
+    def processes(self) -> list[psutil.Process]:
+        return Lab.processes(self)
 
 
 @contextlib.contextmanager

@@ -519,6 +519,16 @@ declare namespace Api {
     calls: number | null;
   };
 
+  /** A partition of a batch system; `size` is that of its largest node. */
+  type PartitionJson = {
+    name: string;
+    is_default: boolean;
+    nodes: number;
+    idle: number;
+    down: number;
+    size: string;
+  };
+
   /** An image of a value; `problem` says why it is not shown. */
   type PictureJson = {
     width: number;
@@ -569,6 +579,7 @@ declare namespace Api {
     waiting: WaitingJson[];
     waiting_total: number;
     left_out: string[];
+    partitions: PartitionJson[];
   };
 
   type RegisteredJson = {
@@ -627,6 +638,7 @@ declare namespace Api {
     steps: StepJson[];
   };
 
+  /** A run; `job` is what a batch system calls it, which has no slots here. */
   type RunningJson = {
     trial_id: number;
     experiment_id: number | null;
@@ -634,6 +646,7 @@ declare namespace Api {
     slots: number[];
     since: Number;
     host: string;
+    job: string;
   };
 
   /** An experiment's searcher and its metric. */

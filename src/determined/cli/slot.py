@@ -81,9 +81,8 @@ def list_slots(utc: bool, output: Output) -> None:
         click.echo(line)
     for each in queue.partitions:
         default = ", the default" if each.is_default else ""
-        size = f"{each.gpus} GPUs" if each.gpus else f"{each.cpus} CPUs"
         click.echo(
-            f"Partition {each.name}{default}: {each.nodes} nodes of up to {size}, "
+            f"Partition {each.name}{default}: {each.nodes} nodes of up to {each.size}, "
             f"{each.idle} idle, {each.down} down or drained"
         )
     if queue.without_slot:

@@ -16,6 +16,8 @@ from torch.utils.data import TensorDataset
 
 from determined import pytorch
 from determined.pytorch import Batch
+from determined.pytorch._checkpoint.state.copying import copy_state
+from determined.pytorch._checkpoint.state.optimizers import load_optimizer
 from determined.pytorch._checkpoint.state.snapshot import Snapshot
 from determined.pytorch._data.batches import to_device
 from determined.pytorch._data.seed import set_rng_state
@@ -285,3 +287,33 @@ def test_batches_are_processed_on_the_device(tmp_path: Path) -> None:
 
     torch_batch_process(Processor, TensorDataset(torch.ones(8, 1)), batch_size=4)
     assert [str(where) for where, _ in found] == ["simulated:0"] * 2
+
+
+class _InLists(torch.optim.Optimizer):
+    """Keeps its momentum in a list, which torch does not load as it is."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.05})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # no closure is used
+        for parameter in self.param_groups[0]["params"]:
+            momenta = self.state[parameter].setdefault("momenta", [torch.zeros_like(parameter)])
+            momenta[0].mul_(0.9).add_(parameter.grad)
+            parameter.sub_(0.05 * momenta[0])
+
+
+def test_state_in_containers_comes_back_to_the_device() -> None:
+    one, two = (nn.Linear(2, 1).to("simulated") for _ in range(2))
+    first, second = _InLists(one.parameters()), _InLists(two.parameters())
+    one(torch.ones(1, 2, device="simulated")).sum().backward()
+    first.step()
+    saved = copy_state(first.state_dict(), lambda value, _: _on_host(value))
+    load_optimizer(second, saved, {})
+    momenta = second.state[two.weight]["momenta"]
+    assert momenta[0].device == two.weight.device
+    assert torch.equal(momenta[0].cpu(), first.state[one.weight]["momenta"][0].cpu())
+
+
+def _on_host(value: Any) -> Any:
+    return value.cpu() if isinstance(value, torch.Tensor) else value

@@ -10,6 +10,7 @@ import pytest
 from jsonschema import Draft7Validator
 
 from determined.config import Completion, load
+from determined.platform.machines.slurm import Partition, SlurmTable
 from tests.cli.det import run_det, told_by
 from tests.cli.scripts import STEPS
 from tests.support.lab import Lab
@@ -137,6 +138,37 @@ def test_schema_is_printed_for_editors() -> None:
     answer = run_det("experiment", "schema")
     assert answer.returncode == 0
     Draft7Validator.check_schema(json.loads(answer.stdout))
+
+
+def test_a_file_is_checked_for_the_cluster_of_the_home(good: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    environment = {"DET_HOME": str(home)}
+    settings = home / "platform.yaml"
+
+    def validate(*changes: str) -> tuple[int, str]:
+        words = [word for change in changes for word in ("--config", change)]
+        answer = run_det("e", "validate", str(good), *words, environment=environment)
+        return answer.returncode, answer.stderr
+
+    settings.write_text("cluster: {type: slurm, slots_per_node: 4}\n")
+    SlurmTable("slurm", partitions=(Partition("main", True, 2, cpus=4),)).save(home / "slurm.json")
+    assert validate("resources.slots_per_trial=8", "resources.resource_pool=main") == (0, "")
+    code, said = validate("resources.slots_per_trial=6")
+    assert code == 1
+    assert "resources.slots_per_trial" in said
+    assert "Use a multiple of 4" in said
+    code, said = validate("resources.resource_pool=gold")
+    assert code == 0
+    assert "Slurm has no partition 'gold', only main: the default one will be used" in said
+    code, said = validate('slurm.sbatch_args=["--nodes=4"]')
+    assert code == 1
+    assert "--nodes cannot be given" in said
+    settings.write_text("cluster: {type: slurm, time_limit: soon}\n")
+    code, said = validate()
+    assert code == 1
+    assert "time_limit" in said
+    assert "12:00:00" in said
 
 
 @pytest.mark.multiprocess

@@ -272,3 +272,22 @@ def test_an_experiment_that_is_not_there_is_explained(page: Page) -> None:
     page.goto("/experiments/999")
     page.get_by_role("alert").get_by_text("999").wait_for()
     page.faults.clear()  # the browser notes every 404 on its console
+
+
+def test_curves_are_grouped_by_a_hyperparameter_as_means_with_bands(page: Page) -> None:
+    page.goto("/experiments/1/curves")
+    page.locator(".legend li").nth(15).wait_for()
+    assert page.get_by_role("table", name="Groups of trials").count() == 0
+    choice = page.get_by_label("Group by")
+    assert choice.input_value() == "trial"
+    choice.select_option("net.activation")
+    until_address(page, "by=net.activation")
+    page.get_by_text("Lines are means over trials").wait_for()
+    rows = page.get_by_role("table", name="Groups of trials").locator("tbody tr")
+    names = [text.split("\t")[0] for text in rows.all_inner_texts()]
+    assert 1 < len(names) < 16
+    assert sorted(names) == sorted(page.locator(".legend li .cut").all_inner_texts())
+    page.keyboard.press("Escape")
+    page.locator(".plot-canvas").focus()
+    page.keyboard.press("ArrowRight")
+    page.locator(".plot-tip").get_by_text("One deviation").wait_for()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.dashboard.make_store import unmanaged
+from benchmarks.dashboard.scene import a_scene
+from determined.platform.homes.home import Home
+from determined.platform.supervisor import presence
 from determined.store import Writer
 from tests.dashboard.browser.conftest import Page, Served, opened, served, until_address
 from tests.support.waiting import eventually
@@ -146,16 +151,20 @@ def test_a_comparison_begins_with_curves_and_marks_the_best(page: Page) -> None:
     assert max(heads[:-1]) - min(heads[:-1]) <= 1  # the last one also has the card's margin
 
 
-def test_charts_without_data_have_no_axes_and_others_name_theirs(page: Page) -> None:
-    held: list[Any] = []
-    page.route("**/api/series*", lambda route: held.append(route))
+def test_charts_have_no_axes_before_they_have_data(page: Page) -> None:
+    page.add_init_script("""
+        const real = window.fetch;
+        const gate = new Promise(open => { window.letCurvesCome = open; });
+        window.fetch = async (url, ...more) => {
+            if (String(url).includes("/api/series")) { window.areAsked = true; await gate; }
+            return real(url, ...more);
+        };
+    """)
     page.goto("/compare?trials=1,3")
-    page.locator(".plot").first.wait_for()
-    eventually(lambda: len(held) > 0, "curves to be asked for")
+    page.wait_for_function("() => window.areAsked")
+    assert page.locator(".plot").count() > 0
     assert page.locator(".plot[data-ready]").count() == 0
-    page.unroute("**/api/series*")
-    for route in held:
-        route.continue_()
+    page.evaluate("() => window.letCurvesCome()")
     page.locator(".plot[data-ready]").first.wait_for()
 
 
@@ -169,3 +178,48 @@ def test_every_metric_of_an_experiment_has_its_chart(page: Page) -> None:
     page.get_by_label("Find a metric").fill("accuracy")
     eventually(lambda: all("accuracy" in one for one in texts(page, ".chart h2")), "those found")
     until_address(page, "find=accuracy")
+
+
+def test_charts_of_a_search_begin_with_what_matters_most(page: Page) -> None:
+    page.goto("/experiments/1/search?view=importance")
+    page.locator(".importance").wait_for()
+    first, second = texts(page, ".importance .mono")[:2]
+    for view in ("scatter", "contour", "heat"):
+        page.goto(f"/experiments/1/search?view={view}")
+        page.locator(".plot[data-ready]").wait_for()
+        assert page.get_by_label("x", exact=True).input_value() == first
+        expected = "metric" if view == "scatter" else second
+        assert page.get_by_label("y", exact=True).input_value() == expected
+    page.goto("/experiments/1/search?view=contour&sx=net.activation&sy=lr")
+    page.get_by_text("Between categories nothing is interpolated.").wait_for()
+    page.goto("/experiments/1/search")
+    page.locator(".axis-title").first.wait_for()
+    assert texts(page, ".axis-title")[:2] == [first, second]
+    # The legend at the right: the strongest colour at its top, the weakest at its foot.
+    columns = """() => {
+        const canvas = document.querySelector(".parallel canvas");
+        const dense = canvas.width / canvas.clientWidth;
+        const at = y => [...canvas.getContext("2d").getImageData(
+            (canvas.clientWidth - 70) * dense, y * dense, 1, 1).data];
+        return [at(54), at(208)];
+    }"""
+    eventually(lambda: page.evaluate(columns)[0][3] == 255, "the legend to be drawn")
+    best, worst = page.evaluate(columns)
+    assert sum(best[:3]) < sum(worst[:3])  # dark on a light ground
+
+
+def test_a_recorded_script_can_be_renamed(browser: Any, tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    with a_scene(home.path, time.time() - 3600) as scene:
+        unmanaged(scene)
+    try:
+        with served(home.path) as shown, opened(browser, shown) as page:
+            page.goto("/experiments/1")
+            page.get_by_role("button", name="Edit name, description and labels").click()
+            page.get_by_label("Name", exact=True).fill("baseline by hand")
+            page.get_by_role("button", name="Save", exact=True).click()
+            page.get_by_role("heading", name="baseline by hand").wait_for()
+            page.reload()
+            page.get_by_role("heading", name="baseline by hand").wait_for()
+    finally:
+        presence.stop(home)

@@ -55,3 +55,10 @@ test("ticks end where steps are smaller than what numbers of that size can tell"
   assert.ok(ticks(makeScale("wall", [now, now + 3e-7], [0, 500]), 5).length <= 12);
   assert.ok(ticks(makeScale("linear", [1e17, 1e17 + 64], [0, 500]), 5).length <= 12);
 });
+
+test("axes of whole numbers have whole ticks", () => {
+  const whole = (low, high) =>
+    ticks(makeScale("linear", [low, high], [0, 100]), 6, true).map((one) => one.text);
+  assert.deepEqual(whole(0.96, 3.04), ["1", "2", "3"]);
+  assert.deepEqual(whole(16, 256), ["50", "100", "150", "200", "250"]);
+});

@@ -5,8 +5,10 @@ import {
   axesOf,
   byValue,
   goodness,
-  numericAxes,
+  importantFirst,
   pairOf,
+  placesOf,
+  rampMarks,
 } from "../../../src/determined/dashboard/static/js/pages/search/points.js";
 import { shownColumns } from "../../../src/determined/dashboard/static/js/widgets/trial_columns.js";
 
@@ -35,14 +37,44 @@ test("hyperparameters that differ become axes of their kind", () => {
   assert.deepEqual(axes[2].categories, ["b9", "b10"]);
 });
 
-test("choices among numbers can be interpolated, words cannot", () => {
-  assert.deepEqual(
-    numericAxes(axesOf(points, declared)).map(({ name, kind }) => [name, kind]),
+test("the most important hyperparameters come first, the others keep their order", () => {
+  const order = Object.keys(importantFirst(points.hparams, { opt: 0.7, batch: 0.2 }));
+  assert.deepEqual(order, ["opt", "batch", "lr", "same"]);
+});
+
+test("categories have places, and a missing one has none", () => {
+  const [, batch, opt] = axesOf(points, declared);
+  assert.deepEqual([...placesOf(batch)], [0, 1, 0]);
+  assert.deepEqual([...placesOf(opt)], [1, 0, NaN]);
+});
+
+test("nothing is interpolated between categories", () => {
+  const land = surface(
     [
-      ["lr", "log"],
-      ["batch", "log"],
+      { x: 0.25, y: 0, value: 0 },
+      { x: 0.25, y: 1, value: 0 },
+      { x: 0.75, y: 0.5, value: 1 },
+    ],
+    2,
+  );
+  const seen = new Set();
+  land.values.forEach((value, at) => {
+    if (land.trust[at] > 0) seen.add(`${at % land.size < land.size / 2 ? "left" : "right"} ${value}`);
+  });
+  assert.deepEqual([...seen].sort(), ["left 0", "right 1"]);
+  assert.equal(contourLine(land, 0.5).length, 0); // no line where nothing is known
+});
+
+test("colours stand for the worst, the middle and the best", () => {
+  assert.deepEqual(
+    rampMarks([3, 1, null, 2, "NaN"], true).map(({ share, text }) => [share, text]),
+    [
+      [0, "3"],
+      [0.5, "2"],
+      [1, "1"],
     ],
   );
+  assert.deepEqual(rampMarks([1], true), []);
 });
 
 test("trials are ranked from worst to best, those without a value not at all", () => {

@@ -211,6 +211,9 @@ class AverageByHand(pytorch.PyTorchCallback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.average = state_dict["average"]
+        for name, weight in self._weights():  # it comes in main memory
+            if name in self.average:
+                self.average[name] = self.average[name].to(weight.device)
 
     def _weights(self) -> list[tuple[str, nn.Parameter]]:
         return list(self.model.named_parameters())

@@ -44,7 +44,7 @@ class OwnForm(torch.optim.SGD):
             group.update(settings)
         for parameter, momentum in zip(self._parameters(), state_dict["momenta"], strict=True):
             if momentum is not None:
-                self.state[parameter]["momentum_buffer"] = momentum.clone()
+                self.state[parameter]["momentum_buffer"] = momentum.to(parameter, copy=True)
 
     def _parameters(self) -> list[torch.nn.Parameter]:
         return [p for group in self.param_groups for p in group["params"]]
@@ -58,7 +58,9 @@ class Scaled(torch.Tensor):
 
     @staticmethod
     def __new__(cls, codes: torch.Tensor, scale: torch.Tensor) -> Scaled:
-        made: Scaled = torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=scale.dtype)
+        made: Scaled = torch.Tensor._make_wrapper_subclass(
+            cls, codes.shape, dtype=scale.dtype, device=codes.device
+        )
         return made
 
     def __init__(self, codes: torch.Tensor, scale: torch.Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 
 from determined.pytorch import PyTorchExperimentalContext, PyTorchTrialContext
 from determined.pytorch._checkpoint.state.snapshot import _Copying
-from determined.selftest._result import DoesNotHoldError
+from determined.selftest._result import DoesNotHoldError, NotRunError
 from determined.selftest.checks import amp, devices, overhead, saving
 from tests.support.fake_gpus import FakeGpu, install_nvidia
 
@@ -71,7 +72,11 @@ def test_a_loop_that_costs_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(PyTorchTrialContext, "step_optimizer", slow)
     threads = torch.get_num_threads()
     try:
+        monkeypatch.setattr(os, "getloadavg", lambda: (0.5, 0.5, 0.5))
         with pytest.raises(DoesNotHoldError, match="us per batch, a plain loop .* us: [+]"):
+            overhead.overhead(_CPU, tmp_path)
+        monkeypatch.setattr(os, "getloadavg", lambda: (1000.0, 1000.0, 1000.0))
+        with pytest.raises(NotRunError, match=r"the machine has more to do \(load 1000, "):
             overhead.overhead(_CPU, tmp_path)
     finally:
         torch.set_num_threads(threads)

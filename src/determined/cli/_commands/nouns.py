@@ -68,7 +68,11 @@ _NOUNS = (
         "Print a script for shell completion of commands, options, ids and names.",
     ),
     Lazy("dashboard", "determined.cli.dashboard", "Show experiments live in a browser."),
-    Lazy("mcp", "determined.cli.mcp", "Serve coding assistants (Model Context Protocol)."),
+    Lazy(
+        "mcp",
+        "determined.cli.mcp",
+        "Serve the Model Context Protocol over standard input and output.",
+    ),
     Lazy(
         "version",
         "determined.cli.version",

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from determined._os.printable import printable as harmless
 from determined.cli._commands.errors import OK
 from determined.cli._commands.group import Command
 from determined.cli._commands.options import TRIAL_ID
@@ -85,7 +86,7 @@ def replay_command(
         if report:
             number = replays.publish(replayed, intervals)
             click.echo(f"Kept {len(replayed.rows)} rows as replay {number}.", err=True)
-        click.echo(printable(str(replayed)))
+        click.echo(harmless(str(replayed), keep="\n"))
         return OK if replayed.checked.departure is None else _FAILED
 
 
@@ -111,5 +112,5 @@ def diff_command(first: int, second: int, as_json: bool) -> int:
         if as_json:
             show_json(found.as_json())
         else:
-            click.echo(printable(str(found)))
+            click.echo(harmless(str(found), keep="\n"))
         return OK if found.is_identical else _FAILED

@@ -131,4 +131,18 @@ def load_config(
     else:
         loaded = load_file(config_file, overrides, completion(template))
     check_search(loaded, config_file)
-    return loaded
+    return _checked_for_cluster(loaded, config_file)
+
+
+def _checked_for_cluster(loaded: Loaded, source: str) -> Loaded:
+    """Raise if the cluster of the home cannot run it; with notes on how that will."""
+    from dataclasses import replace
+
+    from determined.errors import ConfigurationError
+    from determined.platform.homes.home import Home
+    from determined.platform.service.creation_checks import cluster_notes
+
+    found = [replace(p, source=source) for p in cluster_notes(Home.find(), loaded.configuration)]
+    if errors := [problem for problem in found if problem.severity == "error"]:
+        raise ConfigurationError(source, errors)
+    return replace(loaded, notes=(*loaded.notes, *found))

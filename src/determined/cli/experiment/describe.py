@@ -271,4 +271,5 @@ def _show_lineage(service: Service, trials: dict[int, list[Trial]]) -> None:
     ]
     if lines:
         click.echo("\nLineage:")
-        click.echo(printable("\n".join(lines)))
+        for line in lines:
+            click.echo(printable(line))

@@ -31,12 +31,26 @@ class SlotJson(TypedDict):
 
 
 class RunningJson(TypedDict):
+    """A run; `job` is what a batch system calls it, which has no slots here."""
+
     trial_id: int
     experiment_id: int | None
     name: str
     slots: list[int]
     since: float
     host: str
+    job: str
+
+
+class PartitionJson(TypedDict):
+    """A partition of a batch system; `size` is that of its largest node."""
+
+    name: str
+    is_default: bool
+    nodes: int
+    idle: int
+    down: int
+    size: str
 
 
 class WaitingJson(TypedDict):
@@ -54,6 +68,7 @@ class QueueJson(TypedDict):
     waiting: list[WaitingJson]
     waiting_total: int
     left_out: list[str]
+    partitions: list[PartitionJson]
 
 
 _MOST_WAITING = 1000
@@ -98,12 +113,14 @@ def queue(view: View) -> QueueJson:
         (run.trial_id, run.run_id): run
         for run in [*(r for rs in found.runs.values() for r in rs), *found.without_slot]
     }
+    jobs = {each.run.allocation_id: each.job.id for each in found.jobs if each.job is not None}
     running: list[RunningJson] = [
         {
             **user(run),
-            "slots": run.slots,
+            "slots": [] if found.partitions else run.slots,
             "since": run.started or run.created,
             "host": run.host,
+            "job": jobs.get(run.allocation_id, ""),
         }
         for run in runs.values()
     ]
@@ -124,4 +141,15 @@ def queue(view: View) -> QueueJson:
         "waiting": waiting,
         "waiting_total": len(found.waiting),
         "left_out": list(found.skipped),
+        "partitions": [
+            {
+                "name": each.name,
+                "is_default": each.is_default,
+                "nodes": each.nodes,
+                "idle": each.idle,
+                "down": each.down,
+                "size": each.size,
+            }
+            for each in found.partitions
+        ],
     }

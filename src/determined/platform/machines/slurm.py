@@ -146,6 +146,11 @@ class Partition:
     cpus: int = 1
     gpus: int = 0
 
+    @property
+    def size(self) -> str:
+        """What its largest node has, in words."""
+        return f"{self.gpus} GPUs" if self.gpus else f"{self.cpus} CPUs"
+
 
 @dataclass(frozen=True)
 class Job:

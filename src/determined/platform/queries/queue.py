@@ -181,7 +181,7 @@ def _why(
         if used + wanted > experiment.max_slots:
             return f"its experiment uses {used} of max_slots {experiment.max_slots}"
     if machine.is_queued and machine.skipped:
-        return "Slurm does not answer"
+        return "Slurm cannot be used now"
     if machine.is_queued:
         is_full = len(by_slot) >= len(machine.slots)
         return f"all {len(machine.slots)} of cluster.max_jobs are submitted" if is_full else _SOON

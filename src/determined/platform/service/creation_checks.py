@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from determined.errors import RefusedError
+from determined.errors import DeterminedError, RefusedError
 from determined.platform.homes.home import Home
 from determined.platform.supervisor import presence
 
 if TYPE_CHECKING:  # most commands need none of them, and `det` must start fast
+    from determined.config import Problem
     from determined.config.model.experiment import Configuration
     from determined.platform.homes.snapshot import Snapshot
     from determined.platform.machines.slots import Machine
@@ -41,6 +42,35 @@ def check_cluster(home: Home) -> None:
             f"{_name_of(wanted)}. Stop it with `det supervisor stop`; its runs continue, "
             "and the next command starts a new one."
         )
+
+
+def cluster_notes(home: Home, configuration: Configuration) -> list[Problem]:
+    """What is wrong with a configuration on the cluster that the home names, and what to know.
+
+    DeterminedError if the settings of that cluster are wrong themselves.
+    """
+    from determined.config import Problem
+    from determined.platform.machines.cluster import find_cluster
+    from determined.platform.machines.slurm import SlurmSettings, SlurmTable, load_table
+    from determined.platform.runs.job_order import JobOrder
+    from determined.platform.runs.launchers.slurm.submission import check_slots
+
+    settings = find_cluster(home)
+    if not isinstance(settings, SlurmSettings):
+        return []
+    resources, section = configuration.resources, configuration.slurm
+    pool, found = resources.resource_pool, []
+    table = load_table(home.slurm) or SlurmTable(settings.address)
+    if pool and table.partitions and table.partition(pool) is None:
+        names = ", ".join(partition.name for partition in table.partitions)
+        text = f"Slurm has no partition {pool!r}, only {names}: the default one will be used"
+        found.append(Problem(text, ("resources", "resource_pool"), severity="note"))
+    order = JobOrder(resources.slots_per_trial, pool, slots_per_node=section.slots_per_node)
+    try:
+        check_slots(order, settings, table)
+    except DeterminedError as error:
+        found.append(Problem(str(error), ("resources", "slots_per_trial")))
+    return found
 
 
 def check_script(entrypoint: Any, snapshot: Snapshot, model_dir: Path | None) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from determined.platform.search.sampling.proposals import keep_apart
-from determined.platform.search.space import Space
+from determined.platform.search.sampling.model import ProposalRequest
+from determined.platform.search.sampling.proposals import Proposals, keep_apart
+from determined.platform.search.sampling.results import FEWEST_SCORED
+from determined.platform.search.space import Point, Space
 
 SPACE = Space(
     {
@@ -56,3 +58,27 @@ def test_every_value_is_the_models_or_that_of_the_sample(
     assert all(value in pair for value, *pair in zip(found, proposed, drawn, strict=True))
     if found not in (proposed, drawn):
         assert found not in tried
+
+
+class Counting:
+    """A model that always proposes the same, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[ProposalRequest] = []
+
+    def propose(self, request: ProposalRequest) -> Point:
+        self.asked.append(request)
+        return [0, -1.0, 1]
+
+
+def test_auto_draws_at_random_until_there_are_enough_results() -> None:
+    model = Counting()
+    proposals = Proposals("auto", SPACE, 1, "epochs", model)
+    for number in range(40):
+        drawn: Point = [1, -4 + number / 10, number + 1]
+        choice = proposals.point(number, drawn, [])
+        is_random = number < FEWEST_SCORED or number % 8 == 7  # one in eight stays random
+        assert (choice.reason == "a random sample") == is_random
+        assert (choice.point == drawn) == is_random
+        proposals.results.add(4, float(number), number)
+    assert [len(request.observed) for request in model.asked[:3]] == [8, 9, 10]

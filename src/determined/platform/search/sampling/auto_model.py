@@ -18,7 +18,6 @@ from determined.platform.search.sampling.gaussian_process import Array, Axes, Ga
 from determined.platform.search.sampling.model import ProposalRequest
 from determined.platform.search.space import Leaf, Point, Space
 
-_FAR = 8  # candidates for each of the first trials
 _ANYWHERE, _NEAR, _BEST = 400, 40, 8  # candidates: random ones, and some near each of the best
 _REFINED, _CLOSER = 5, 30  # candidates that are refined, and how many are tried around each
 _WIDTHS = (0.2, 0.1, 0.03)  # of steps around the best, then around the candidates
@@ -39,8 +38,6 @@ class AutoModel:
     def propose(self, request: ProposalRequest) -> Point:
         random = np.random.RandomState(request.seed)
         pending = self._encode([point for _, point in request.pending])
-        if not request.observed:
-            return self._decode(self._first(random, pending))
         points = self._encode([point for _, point, _, _ in request.observed])
         process = GaussianProcess(
             self._axes,
@@ -50,18 +47,6 @@ class AutoModel:
         if len(pending):
             process.believe(_at_end(pending))
         return self._decode(self._best(random, process, points))
-
-    def _first(self, random: np.random.RandomState, others: Array) -> Array:
-        """Return the middle of all ranges, then points far from the trials that there are."""
-        found: Array
-        candidates = self._anywhere(random, _FAR)
-        if not len(others):  # categories have no middle
-            middle = np.where(self._is_category, candidates[0], 0.5)
-            found = self._snap(middle[None, :])[0]
-            return found
-        gaps = self._axes.gaps(_at_end(candidates), _at_end(others)).sum(axis=0)
-        found = candidates[np.round(gaps.min(axis=1), _DIGITS).argmax()]
-        return found
 
     def _best(self, random: np.random.RandomState, process: GaussianProcess, tried: Array) -> Array:
         distinct = np.unique(tried, axis=0)

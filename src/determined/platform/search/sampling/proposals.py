@@ -19,7 +19,6 @@ from determined.platform.search.space import Leaf, Point, Space
 
 _RANDOM_EVERY = {"auto": 8}  # a model alone may never leave a bad region
 _USUALLY_RANDOM_EVERY = 4
-_FIRST = 8  # trials that `auto` places itself before there are results
 _MOST_PENDING = 16
 _MOST_TRIED = 200  # the newest trials that a proposal must not repeat
 
@@ -106,16 +105,11 @@ class Proposals:
     def _ask_auto(
         self, number: int, seed: int, drawn: Point, live: Iterable[int], is_random: bool
     ) -> list[Any] | None:
-        """Ask the model of `auto`, which learns from all lengths and also places first trials."""
+        """Ask the model of `auto`, which learns from all lengths."""
         scored = self.results.scored(MOST_SCORED)
-        pending = self._newest(live)
-        if len(scored) < FEWEST_SCORED:
-            if number >= _FIRST:
-                return None
-            where = "far from the other first trials" if number else "the middle of all ranges"
-            return [self._propose(ProposalRequest(seed, number, [], pending)), where]
-        if is_random:
+        if is_random or len(scored) < FEWEST_SCORED:
             return None
+        pending = self._newest(live)
         observed = [(n, self.points[n], score, units) for n, score, units in scored]
         longest = max(units for _, _, units in scored)
         upto = f" up to {longest} {self._unit}" if longest else ""

@@ -12,7 +12,7 @@ from determined.platform.search.sampling.randomness import between
 WORST = 1.7976931348623157e308  # the value of a trial that failed at a rung
 ENOUGH = 12  # results at one length before a model is asked
 MOST_BEST, MOST_NEWEST = 24, 40  # if there are more, a model sees these
-FEWEST_SCORED, MOST_SCORED = 3, 128  # results that the model of `auto` sees
+FEWEST_SCORED, MOST_SCORED = 8, 128  # results that the model of `auto` sees
 _FARTHEST = 1e9  # a result farther from the best counts as this far
 
 

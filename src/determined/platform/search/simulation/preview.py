@@ -233,10 +233,9 @@ def _about_model(settings: Settings) -> list[str]:
     if settings.sampler == "random" or settings.max_trials >= 2 * enough:
         return []
     what = "all" if settings.max_trials <= enough else f"at least the first {enough}"
-    chosen = "chosen without a model" if settings.sampler == "auto" else "random"
     return [
         f"`sampler: {settings.sampler}` learns from {enough} results on, so {what} of these "
-        f"{settings.max_trials} trials are {chosen}. A model needs {2 * enough} trials or more to "
+        f"{settings.max_trials} trials are random. A model needs {2 * enough} trials or more to "
         "help."
     ]
 

@@ -13,7 +13,11 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from determined.pytorch._checkpoint.state.copying import copy_state
+from determined.pytorch._checkpoint.state.copying import (
+    copy_state,
+    is_made_of_tensors,
+    remake,
+)
 from determined.pytorch._ranks.fsdp import is_dtensor
 
 logger = logging.getLogger("determined.pytorch")
@@ -103,7 +107,7 @@ def load_optimizer(
         if dtypes.get(id(parameter), parameter.dtype) != parameter.dtype or loaded is None:
             continue
         if not is_own:
-            _put_right(loaded, wanted, loaded)
+            _put_right(loaded, _on_device(wanted, parameter.device), loaded)
         elif isinstance(shown, dict) and isinstance(shown.get(index), dict):
             _put_right(loaded, wanted, shown[index], containers=False)
 
@@ -140,6 +144,21 @@ def _is_kept(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return type(value) is torch.Tensor or is_dtensor(value)
     return isinstance(value, (bool, int, float, complex, type(None)))
+
+
+def _on_device(state: dict[Any, Any], device: torch.device) -> dict[Any, Any]:
+    """Move what torch does not put back by itself to where its parameter is."""
+
+    def move(value: Any, _: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if is_made_of_tensors(value):
+            return remake(value, lambda part, name: move(part, name))
+        return value.to(device)
+
+    return {
+        name: value if _is_kept(value) else copy_state(value, move) for name, value in state.items()
+    }
 
 
 def _put_right(

@@ -1,9 +1,10 @@
-"""Experiments on a Slurm of two nodes: the life cycle, and what faults cost."""
+"""Experiments on a Slurm of two nodes: their life cycle, and what the cluster is asked."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,54 +12,28 @@ import psutil
 import pytest
 
 from determined._os import processes
-from determined.platform.machines.slurm import load_table
 from determined.platform.queries.queue import read_queue
-from determined.store import Run
-from tests.support.cluster_lab import ClusterLab, chain, weights
+from tests.cli.det import run_det
+from tests.dashboard.served import served
+from tests.platform.runs.launchers.slurm.conftest import LabMaker
+from tests.support import faults
+from tests.support.cluster_lab import chain, let_one_go_on, outcomes, weights
 from tests.support.lab import Lab
 from tests.support.line_trial import LAUNCH, MODEL, TRAIN
-from tests.support.slurm import PrivateSlurm
+from tests.support.searches import check_replay
+from tests.support.slurm import PrivateSlurm, SlurmLab
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 
 _TWELVE = list(enumerate(chain(12), start=1))
+_X = {"x": {"type": "double", "minval": 0, "maxval": 1}}
 _COUNTING = """#!/bin/sh
-echo "$@" >> {log}
+date +%s.%N >> {log}
 exec {real} "$@"
 """
-_DEADLY = """#!/bin/sh
-# Kills the supervisor, which called this, before or after the submission; once.
-if mv {folder}/before {folder}/done 2>/dev/null; then kill -9 $PPID; exit 1; fi
-{real} "$@" > {folder}/answer
-if mv {folder}/after {folder}/done 2>/dev/null; then kill -9 $PPID; exit 1; fi
-cat {folder}/answer
-"""
 
 
-class SlurmLab(ClusterLab):
-    """A home whose runs are jobs."""
-
-    def job_of(self, run: Run) -> str:
-        table = load_table(self.home.slurm)
-        assert table is not None
-        found = [job.id for job in table.jobs if job.allocation_id == run.allocation_id]
-        return found[0] if found else ""
-
-    def processes(self) -> list[psutil.Process]:
-        return Lab.processes(self)
-
-
-@pytest.fixture(scope="module")
-def lab(slurm: PrivateSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DET_CLUSTER", "slurm")
-        patch.setenv("DET_SUPERVISOR_IDLE_SECONDS", "60")
-        made = SlurmLab(tmp_path_factory.mktemp("lab"))
-        yield made
-        made.close()
-
-
-def test_pause_and_activate_keep_every_row(lab: SlurmLab) -> None:
+def test_a_trial_is_paused_activated_and_continued_without_losing_a_row(lab: SlurmLab) -> None:
     experiment_id = lab.chain("pause")
     lab.until_halted(experiment_id)
     lab.service.pause(experiment_id)
@@ -68,6 +43,10 @@ def test_pause_and_activate_keep_every_row(lab: SlurmLab) -> None:
     assert lab.wait(experiment_id).state == "COMPLETED", lab.account()
     assert lab.losses(experiment_id) == _TWELVE
     assert len(lab.runs(experiment_id)) == 2
+    lab.service.continue_experiment(experiment_id, overrides=["data.length=14"])
+    assert lab.wait(experiment_id).state == "COMPLETED", lab.account()
+    assert lab.losses(experiment_id) == list(enumerate(chain(14), start=1))
+    assert "starts at 12" in lab.log(lab.runs(experiment_id)[-1])
     (trial,) = lab.trials(experiment_id)
     assert trial.restarts == 0
 
@@ -78,7 +57,7 @@ def test_kill_and_delete_leave_nothing(lab: SlurmLab, slurm: PrivateSlurm) -> No
     lab.service.kill(experiment_id)
     assert lab.wait(experiment_id).state == "CANCELED"
     lab.until(lambda: not processes.with_variable("DET_ALLOCATION_ID", run.allocation_id))
-    lab.until(lambda: not slurm.run("squeue", "--noheader", "--me").strip())
+    slurm.wait_until_idle()
     lab.service.delete_experiments([experiment_id])
     lab.until(lambda: not Path(run.folder).exists())
 
@@ -89,7 +68,7 @@ def test_a_search_fills_the_partition_and_the_queue_says_what_waits(
     experiment_id = lab.chain(
         "search",
         searcher={"name": "random", "metric": "loss", "max_trials": 6},
-        hyperparameters={"x": {"type": "double", "minval": 0, "maxval": 1}},
+        hyperparameters=_X,
     )
     lab.until(lambda: sum("step 6\n" in lab.log(run) for run in lab.runs(experiment_id)) == 4)
 
@@ -99,6 +78,15 @@ def test_a_search_fills_the_partition_and_the_queue_says_what_waits(
         return [item.reason for item in queue.waiting]
 
     lab.until(lambda: len(reasons()) == 2 and any("(Resources)" in why for why in reasons()))
+    shown = run_det("slot", "list", environment={"DET_HOME": str(lab.home.path)}).stdout
+    assert "Partition main, the default: 2 nodes of up to 2 CPUs" in shown
+    assert "waits for nodes to become free (Resources)" in shown
+    with served(lab.home) as dashboard:
+        found = dashboard.json("/api/queue")
+    assert [each["name"] for each in found["partitions"]] == ["main", "urgent", "second", "apart"]
+    assert sorted(each["host"] for each in found["running"]) == ["n1", "n1", "n2", "n2"]
+    assert all(each["job"] and not each["slots"] for each in found["running"])
+    assert sorted(each["why"] for each in found["waiting"]) == sorted(reasons())
     lab.gate("search").touch()
     assert lab.wait(experiment_id).state == "COMPLETED", lab.account()
     for trial in lab.trials(experiment_id):
@@ -106,129 +94,18 @@ def test_a_search_fills_the_partition_and_the_queue_says_what_waits(
         assert [row.metrics["loss"] for row in rows] == chain(12, trial.hparams["x"])
 
 
-def test_scancel_by_the_users_own_hand_cancels_the_trial(
-    lab: SlurmLab, slurm: PrivateSlurm
-) -> None:
-    experiment_id = lab.chain("scancel")
-    run = lab.until_halted(experiment_id)
-    lab.until(lambda: lab.job_of(run))
-    slurm.run("scancel", lab.job_of(run))
-    lab.until(lambda: lab.trials(experiment_id)[0].state == "CANCELED")
-    assert "was canceled with scancel" in (lab.trials(experiment_id)[0].reason or "")
-    lab.wait(experiment_id)
-    assert len(lab.runs(experiment_id)) == 1
-
-
-def test_a_preempted_trial_continues_in_another_job(lab: SlurmLab) -> None:
-    lasting = lab.chain("preempted")
-    lab.until_halted(lasting)
-    # Both nodes are wanted by a partition that preempts this one.
-    urgent = lab.create(
-        "pass", resources={"slots_per_trial": 4, "resource_pool": "urgent"}, max_restarts=0
-    )
-    assert lab.wait(urgent).state == "COMPLETED", lab.account()
-    lab.gate("preempted").touch()
-    assert lab.wait(lasting).state == "COMPLETED", lab.account()
-    assert len(lab.runs(lasting)) == 2
-    assert lab.losses(lasting) == _TWELVE
-    (trial,) = lab.trials(lasting)
-    assert trial.restarts == 0
-
-
-@pytest.mark.timeout(300)
-def test_a_job_at_its_time_limit_continues_in_another(
-    lab: SlurmLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tests.support.lab.DEADLINE_SECONDS", 200.0)
-    experiment_id = lab.chain("limit", slurm={"sbatch_args": ["--time=1"]})
-    lab.until(lambda: len(lab.runs(experiment_id)) == 2)
-    lab.gate("limit").touch()
-    assert lab.wait(experiment_id).state == "COMPLETED", lab.account()
-    assert lab.losses(experiment_id) == _TWELVE
-    (trial,) = lab.trials(experiment_id)
-    assert trial.restarts == 0
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_supervisor_that_dies_at_the_submission_costs_nothing(
-    lab: SlurmLab,
-    slurm: PrivateSlurm,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    when: str,
-) -> None:
-    shim = tmp_path / "sbatch"
-    shim.write_text(_DEADLY.format(folder=tmp_path, real="/usr/bin/sbatch"))
-    shim.chmod(0o755)
-    lab.kill_supervisor()
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    (tmp_path / when).touch()
-    lab.gate(f"dies-{when}").touch()
-    experiment_id = lab.chain(f"dies-{when}")
-    assert lab.wait(experiment_id).state == "COMPLETED", lab.account()
-    assert (tmp_path / "done").exists()
-    assert lab.losses(experiment_id) == _TWELVE
-    logs = "".join(lab.log(run) for run in lab.runs(experiment_id))
-    assert logs.count("starts at 0") == 1  # nothing has trained twice
-    (trial,) = lab.trials(experiment_id)
-    assert trial.restarts == 0
-    lab.kill_supervisor()  # the next test has another PATH
-
-
-def test_a_supervisor_dies_and_the_run_goes_on(lab: SlurmLab) -> None:
-    experiment_id = lab.chain("deaths")
-    run = lab.until_halted(experiment_id)
-    lab.kill_supervisor()
-    lab.gate("deaths").touch()
-    assert lab.wait(experiment_id).state == "COMPLETED"
-    assert len(lab.runs(experiment_id)) == 1
-    assert lab.losses(experiment_id) == _TWELVE
-    steps = "".join(f"step {n}\n" for n in range(1, 13))
-    assert lab.log(run).partition("starts at 0\n")[2] == steps
-
-
-def test_a_controller_that_is_away_is_waited_for(lab: SlurmLab, slurm: PrivateSlurm) -> None:
-    experiment_id = lab.chain("controller")
-    lab.until_halted(experiment_id)
-    slurm.kill("slurmctld")
-    try:
-
-        def is_told() -> bool:
-            queue = read_queue(lab.home, lab.service.reader, has_supervisor=True)
-            return any("Slurm does not answer" in line for line in queue.skipped)
-
-        lab.until(is_told)
-        waiting = lab.chain("meanwhile", until_gate=99)
-        lab.gate("controller").touch()
-        assert lab.wait(experiment_id).state == "COMPLETED"  # its end needs no answer
-    finally:
-        slurm.start("slurmctld")
-        slurm.wait_until_up()
-    assert lab.wait(waiting).state == "COMPLETED", lab.account()
-    for each in (experiment_id, waiting):
-        assert lab.losses(each) == _TWELVE
-        assert len(lab.runs(each)) == 1
-
-
-def test_a_lost_node_costs_no_restart_and_no_row(lab: SlurmLab, slurm: PrivateSlurm) -> None:
-    experiment_id = lab.chain("node", resources={"resource_pool": "second"}, max_restarts=0)
-    run = lab.until_halted(experiment_id)
-    slurm.kill("n2")
-    slurm.run("scontrol", "update", "nodename=n2", "state=down", "reason=test")
-    try:
-        lab.until(lambda: len(lab.runs(experiment_id)) == 2)
-        # Its processes are alive, without a daemon: they end through the shared folder.
-        lab.until(lambda: not processes.with_variable("DET_ALLOCATION_ID", run.allocation_id))
-    finally:
-        slurm.start("n2")
-        slurm.run("scontrol", "update", "nodename=n2", "state=resume")
-        slurm.wait_until_up()
-    lab.gate("node").touch()
-    assert lab.wait(experiment_id).state == "COMPLETED", lab.account()
-    assert lab.losses(experiment_id) == _TWELVE
-    (trial,) = lab.trials(experiment_id)
-    assert trial.restarts == 0
-    assert "a node of its job failed" in lab.account()
+def test_a_refusal_of_slurm_is_one_line_at_the_trial(lab: SlurmLab) -> None:
+    for option, words in (
+        ("--partition=nowhere", "invalid partition specified: nowhere"),
+        ("--constraint=gold", "Invalid feature specification"),
+    ):
+        experiment_id = lab.create("pass", slurm={"sbatch_args": [option]})
+        assert lab.wait(experiment_id).state == "ERROR"
+        (trial,) = lab.trials(experiment_id)
+        (run,) = lab.runs(experiment_id)
+        assert words in (trial.reason or "")
+        assert "\n" not in (trial.reason or "")
+        assert option in Path(run.folder, "job.sh").read_text()
 
 
 def test_two_slots_on_one_node_and_on_two_train_to_the_same_weights(
@@ -241,7 +118,8 @@ def test_two_slots_on_one_node_and_on_two_train_to_the_same_weights(
         "hyperparameters": {"global_batch_size": 6, "lr": 0.1},
         "reproducibility": {"experiment_seed": 7},
     }
-    together = lab.create(MODEL, **config)
+    apart = {**config["resources"], "resource_pool": "apart"}  # so that both run at once
+    together = lab.create(MODEL, **{**config, "resources": apart})
     spread = lab.create(MODEL, **config, slurm={"slots_per_node": 1})
     for experiment_id in (together, spread):
         assert lab.wait(experiment_id).state == "COMPLETED", lab.account()
@@ -261,42 +139,111 @@ def test_two_slots_on_one_node_and_on_two_train_to_the_same_weights(
         one.close()
 
 
-def test_many_short_trials_with_few_jobs_cost_one_question_at_a_time(
-    lab: SlurmLab, slurm: PrivateSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_search_with_kills_ends_like_on_one_machine(
+    lab: SlurmLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another home on the same cluster, with `max_jobs` and a shared folder of its own."""
-    log = tmp_path / "questions"
-    shim = tmp_path / "squeue"
+    """Rows, states and what checkpoints hold; some trials are promoted, others stopped."""
+    config: dict[str, Any] = {
+        "hyperparameters": _X,
+        "searcher": {
+            **{"name": "adaptive_asha", "metric": "loss", "max_trials": 12, "max_time": 4},
+            **{"time_metric": "epochs", "divisor": 2, "max_concurrent_trials": 4},
+            "bracket_rungs": [3],
+        },
+        "reproducibility": {"experiment_seed": 7},
+        "max_restarts": 0,
+    }
+    lab.gate("search").touch()
+    there = lab.chain("search", length=4, until_gate=0, **config)
+    lab.until(lambda: let_one_go_on(lab, there) >= 5 and _kill_one_that_waits(lab, there))
+    lab.until(lambda: let_one_go_on(lab, there) >= 12)
+    lab.kill_supervisor()
+    lab.until(lambda: let_one_go_on(lab, there) and lab.experiment(there).state == "COMPLETED")
+    check_replay(lab, there)
+    assert len(lab.runs(there)) > 12  # one began again
+
+    monkeypatch.delenv("DET_CLUSTER")
+    monkeypatch.setenv("DET_SLOTS", "4")
+    one = SlurmLab(tmp_path)
+    try:
+        one.gate("search").touch()
+        here = one.chain("search", length=4, until_gate=0, **config)
+        one.until(lambda: let_one_go_on(one, here) and one.experiment(here).state == "COMPLETED")
+        assert outcomes(lab, there) == outcomes(one, here)
+        assert _saved(lab, there) == _saved(one, here)
+    finally:
+        one.close()
+
+
+def _kill_one_that_waits(lab: SlurmLab, experiment_id: int) -> bool:
+    """Kill a run with its keeper, so that nobody says how it ended; False if none waits now."""
+    for trial in lab.trials(experiment_id):
+        steps = len(list(lab.service.reader.metrics.reports(trial.id, "validation")))
+        if trial.state != "ACTIVE" or Path(f"{lab.gate('search')}-{trial.id}-{steps}").exists():
+            continue
+        key = lab.service.reader.runs(trial.id)[-1].allocation_id
+        found = [p for p in psutil.process_iter() if _is_part_of(p, key)]
+        for process in found:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        return bool(found)
+    return False
+
+
+def _is_part_of(process: psutil.Process, key: str) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return key in " ".join(process.cmdline()) or key in str(process.environ())
+    return False
+
+
+def _saved(lab: Lab, experiment_id: int) -> list[Any]:
+    """What the newest checkpoint of each trial holds."""
+    newest = {
+        each.trial_id: json.loads((lab.home.checkpoints / each.uuid / "state").read_text())
+        for each in sorted(lab.checkpoints(experiment_id), key=lambda c: c.steps_completed)
+        if each.state == "COMPLETED"
+    }
+    return [newest.get(trial.id) for trial in lab.trials(experiment_id)]
+
+
+@pytest.mark.timeout(120 * faults.factor() ** 3)
+def test_many_short_trials_of_one_home_ask_one_question_at_a_time(
+    lab: SlurmLab,
+    other_lab: LabMaker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beside another home on the same cluster; `max_jobs` holds, nothing is left."""
+    beside = lab.chain("beside")
+    lab.until_halted(beside)
+    log, shim = tmp_path / "questions", tmp_path / "squeue"
     shim.write_text(_COUNTING.format(log=log, real="/usr/bin/squeue"))
     shim.chmod(0o755)
-    monkeypatch.delenv("DET_CLUSTER")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    other = SlurmLab(tmp_path)
-    other.home.path.mkdir()
-    (other.home.path / "platform.yaml").write_text(
-        f"cluster: {{type: slurm, max_jobs: 3, shared_dir: {tmp_path}/shared}}\n"
+    other = other_lab(max_jobs=4, shared_dir=str(tmp_path / "shared"))
+    count = 12 if faults.factor() == 1 else 200
+    monkeypatch.setattr("tests.support.lab.DEADLINE_SECONDS", 7.0 * count)
+    experiment_id = other.chain(
+        "many",
+        length=2,
+        until_gate=9,
+        searcher={"name": "random", "metric": "loss", "max_trials": count},
+        hyperparameters=_X,
     )
-    try:
-        experiment_id = other.chain(
-            "many",
-            length=2,
-            until_gate=9,
-            searcher={"name": "random", "metric": "loss", "max_trials": 9},
-            hyperparameters={"x": {"type": "double", "minval": 0, "maxval": 1}},
-        )
-        most = 0
+    most = 0
 
-        def is_over() -> bool:
-            nonlocal most
-            jobs = slurm.run("squeue", "--noheader", "--me", "--format=%T").split()
-            most = max(most, len([state for state in jobs if state in ("PENDING", "RUNNING")]))
-            return other.experiment(experiment_id).state == "COMPLETED"
+    def is_over() -> bool:
+        nonlocal most
+        most = max(most, sum(run.ended is None for run in other.runs(experiment_id)))
+        return other.experiment(experiment_id).state == "COMPLETED"
 
-        other.until(is_over)
-        assert most <= 3
-        ours = [line for line in log.read_text().splitlines() if "--states=all" in line]
-        assert 1 <= len(ours) <= 60
-        assert not list((tmp_path / "shared").glob("*/*"))  # nothing is left there
-        assert len(other.runs(experiment_id)) == 9
-    finally:
-        other.close()
+    other.until(is_over)
+    assert most <= 4
+    times = [float(line) for line in log.read_text().splitlines()]
+    assert all(later - earlier >= 2 for earlier, later in zip(times, times[1:], strict=False))
+    assert not list((tmp_path / "shared").glob("*/*"))  # nothing is left there
+    assert len(other.runs(experiment_id)) == count
+    lab.gate("beside").touch()
+    assert lab.wait(beside).state == "COMPLETED", lab.account()
+    assert len(lab.runs(beside)) == 1
+    assert lab.losses(beside) == _TWELVE

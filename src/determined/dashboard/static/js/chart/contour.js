@@ -15,7 +15,12 @@ const SPOTS = [0.5, 0.25, 0.75, 0.1, 0.9]; // where along a line its value may s
  * @import { Frame } from "./plot.js"
  * @import { Kind } from "./scale.js"
  *
- * @typedef {{ values: Float64Array, kind: Kind, low: number, high: number }} Axis
+ * @typedef {object} Axis
+ * @property {Float64Array} values
+ * @property {Kind} kind
+ * @property {number} low
+ * @property {number} high
+ * @property {number} strips how many categories; 0: its values lie between each other
  *
  * @typedef {object} Contour
  * @property {Axis} x
@@ -48,7 +53,7 @@ export function makeContour({ x, y, values, kind, smallerIsBetter }) {
       value: Math.max(0, worth.pixel(it)),
     }))
     .filter((one) => Object.values(one).every(Number.isFinite));
-  const land = surface(points);
+  const land = surface(points, x.strips, y.strips);
   const levels = ticks(makeScale(kind, [Math.min(best, worst), Math.max(best, worst)], [0, 1]), LEVELS)
     .map(({ value, text }) => ({ share: worth.pixel(value), text }))
     .filter(({ share }) => share > 0 && share < 1);

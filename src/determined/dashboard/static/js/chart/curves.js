@@ -4,6 +4,7 @@ import { isAbort } from "../api.js";
 import { h, hold, render, widget } from "../dom.js";
 import { count, duration, moment, number, value } from "../format.js";
 import { button, problem } from "../widgets/parts.js";
+import { meanCurve } from "./groups.js";
 import { look, token } from "./palette.js";
 import { pictureButton } from "./picture.js";
 import { Plot } from "./plot.js";
@@ -22,6 +23,7 @@ import { swatch } from "./swatch.js";
  * @property {string} [href]
  * @property {Record<string, unknown>} [about] hyperparameters and their values
  * @property {number} [at] place in the palette
+ * @property {string} [group] lines of one group are drawn as their mean, with a band
  *
  * @typedef {object} CurveOptions
  * @property {string} [x]
@@ -181,16 +183,20 @@ export class CurveChart {
 
   #show() {
     const { x = "steps", from, to, logx, logy, smallerIsBetter = true } = this.options;
-    const many = this.lines.length;
-    const curves = this.series
-      .filter((one) => one.total)
-      .map((one) => ({ ...one, ...look(one.at, many), width: many > 28 ? 1 : 1.5, name: one.line.name }));
+    const many = new Set(this.lines.map((one) => one.group ?? one.key)).size;
+    const curves = joined(this.series.filter((one) => one.total)).map((one) => ({
+      ...one,
+      ...look(one.at, many),
+      width: many > 28 ? 1 : 1.5,
+      name: one.line.name,
+    }));
     const shown = curves.reduce((sum, one) => sum + (one.counts ? one.n : one.x.length), 0);
     const total = curves.reduce((sum, one) => sum + one.total, 0);
     const banded = curves.some((one) => one.kind === "bands");
+    const isGrouped = this.lines.some((one) => one.group !== undefined);
     this.said = !curves.length
       ? ""
-      : banded
+      : banded && !isGrouped
         ? `${shown.toLocaleString("en-US")} of ${count(total, "point")}`
         : count(total, "point");
     /** @type {Drawn[]} */
@@ -223,7 +229,7 @@ export class CurveChart {
     });
     this.#frame();
     render(this.list, this.#legend(drawn));
-    render(this.foot, this.#notes(drawn, banded));
+    render(this.foot, this.#notes(drawn, banded && !isGrouped));
   }
 
   /** @param {Drawn[]} drawn */
@@ -259,7 +265,8 @@ export class CurveChart {
     const hidden = this.options.logy
       ? drawn.reduce((sum, one) => sum + one.y.filter((it) => it <= 0).length, 0)
       : 0;
-    const without = this.lines.length - drawn.filter((one) => !one.mute).length;
+    const wanted = new Set(this.lines.map((one) => one.group ?? one.key)).size;
+    const without = wanted - drawn.filter((one) => !one.mute).length;
     return [
       banded
         ? h(
@@ -307,9 +314,9 @@ export class CurveChart {
         h("dd", number(series.y[at], 6)),
         many
           ? [
-              h("dt", "Least … greatest"),
+              h("dt", series.line?.group === undefined ? "Least … greatest" : "One deviation"),
               h("dd", `${number(lo[at], 6)} … ${number(hi[at], 6)}`),
-              h("dt", "Points here"),
+              h("dt", series.line?.group === undefined ? "Points here" : "Trials here"),
               h("dd", number(points)),
             ]
           : null,
@@ -325,6 +332,32 @@ export class CurveChart {
     else this.set({ options: { ...this.options, from: range?.x[0] ?? null, to: range?.x[1] ?? null } });
   }
 }
+
+/**
+ * Curves of one group become their mean; the first of them stands for all.
+ * @param {Curve[]} curves
+ * @returns {Curve[]}
+ */
+function joined(curves) {
+  /** @type {Map<string, Curve[]>} */
+  const groups = new Map();
+  for (const one of curves) {
+    const group = one.line.group ?? one.key;
+    groups.set(group, [...(groups.get(group) ?? []), one]);
+  }
+  return [...groups.values()].map((all) => {
+    const [first] = all;
+    if (first.line.group === undefined) return first;
+    const line = { ...first.line, name: first.line.group, href: undefined };
+    return { ...first, ...meanCurve(all.map(asDrawn)), kind: "bands", line };
+  });
+}
+
+/**
+ * What is drawn of a curve: smoothed, if that was asked for.
+ * @param {Curve} curve
+ */
+const asDrawn = (curve) => ({ ...curve, y: curve.smooth ?? curve.y });
 
 /** @param {string} x */
 const xTitle = (x) => X_AXES.find((one) => one.value === x)?.text ?? x.replace("metric:", "");

@@ -15,10 +15,15 @@ const CELLS = 32;
 /**
  * The mean of all values, the nearer the more it counts (inverse-distance weighting), at each node of
  * a grid over the unit square. `trust` goes to 0 where no point is near: nothing is known there.
+ *
+ * A side with `strips` has that many categories, which say nothing of each other: a node knows only
+ * the points of its own strip, wherever in it, and between two strips there is a gap.
  * @param {Point[]} all
+ * @param {number} [across] strips along x
+ * @param {number} [up] strips along y
  * @returns {Surface}
  */
-export function surface(all) {
+export function surface(all, across = 0, up = 0) {
   const points = all.length > MANY ? thinned(all) : all;
   const soft = all.length > MANY ? 0.5 / CELLS : 1e-4; // of many, no single one makes a peak
   const [values, trust] = [new Float64Array(SIZE * SIZE), new Float64Array(SIZE * SIZE)];
@@ -26,21 +31,38 @@ export function surface(all) {
   for (let row = 0; row < SIZE; row += 1) {
     for (let column = 0; column < SIZE; column += 1) {
       const [x, y] = [column / (SIZE - 1), row / (SIZE - 1)];
+      if (isBetween(x, across) || isBetween(y, up)) continue; // its trust stays 0
       let [sum, weights, nearest] = [0, 0, Infinity];
       for (const point of points) {
-        const square = (point.x - x) ** 2 + (point.y - y) ** 2;
+        if (stripOf(point.x, across) !== stripOf(x, across) || stripOf(point.y, up) !== stripOf(y, up))
+          continue;
+        const square = (across ? 0 : (point.x - x) ** 2) + (up ? 0 : (point.y - y) ** 2);
         const softened = square + soft * soft;
         const weight = 1 / (softened * Math.sqrt(softened)); // the distance to the power of -3
         sum += weight * point.value;
         weights += weight;
         if (square < nearest) nearest = square;
       }
+      if (!weights) continue;
       values[row * SIZE + column] = sum / weights;
       trust[row * SIZE + column] = Math.max(0, Math.min(1, (reach - Math.sqrt(nearest)) / EDGE));
     }
   }
   return { size: SIZE, values, trust };
 }
+
+/**
+ * @param {number} share
+ * @param {number} strips
+ */
+const stripOf = (share, strips) => (strips ? Math.min(strips - 1, Math.floor(share * strips)) : 0);
+
+/**
+ * @param {number} share
+ * @param {number} strips
+ */
+const isBetween = (share, strips) =>
+  strips > 1 && Math.abs(share * strips - Math.round(share * strips)) * SIZE < strips;
 
 /**
  * Thousands of points as the means of their neighbours.

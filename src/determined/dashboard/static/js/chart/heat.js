@@ -47,6 +47,7 @@ export class Heat {
   /** @param {Shown} shown */
   set(shown) {
     this.shown = shown;
+    this.node.dataset.ready = "";
     this.draw();
   }
 

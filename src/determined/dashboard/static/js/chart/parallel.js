@@ -3,7 +3,7 @@
 
 import { h, render, widget } from "../dom.js";
 import { decoded, finite, number } from "../format.js";
-import { inkOf } from "./paint.js";
+import { drawRamp, inkOf } from "./paint.js";
 import { ramp, token } from "./palette.js";
 import { pictureOf } from "./picture.js";
 import { makeScale, padded, ticks } from "./scale.js";
@@ -18,6 +18,7 @@ import { makeScale, padded, ticks } from "./scale.js";
  * @property {"linear" | "log" | "category"} kind
  * @property {unknown[]} values one of each trial
  * @property {string[]} [categories]
+ * @property {boolean} [isWhole] its values are whole numbers
  *
  * @typedef {{ px: number, places: number[], scale: Scale, ticks: Tick[] }} Measures
  * @typedef {Axis & Measures} Measured an axis that has its place on the canvas
@@ -26,6 +27,8 @@ import { makeScale, padded, ticks } from "./scale.js";
 
 const TOP = 52;
 const FOOT = 20;
+const NARROWEST = 110; // pixels from axis to axis
+const LEGEND = 72; // pixels for what the colours mean
 const IN_SIGHT = 200; // of thousands, the best ones are drawn clearly and the rest is a haze
 
 export class Parallel {
@@ -51,6 +54,8 @@ export class Parallel {
     this.brushes = {};
     /** @type {Set<string>} */
     this.flipped = new Set();
+    /** @type {{ share: number, text: string }[]} */
+    this.legend = [];
     this.moved = false;
     /** @type {number | null} */
     this.pending = null;
@@ -75,9 +80,22 @@ export class Parallel {
 
   /**
    * goodness: 0 (worst) to 1 (best) per trial, or null
-   * @param {{ axes?: Axis[], goodness?: (number | null)[], brushes?: Brushes, flipped?: Set<string> }} what
+   * @param {object} what
+   * @param {Axis[]} [what.axes]
+   * @param {(number | null)[]} [what.goodness]
+   * @param {Brushes} [what.brushes]
+   * @param {Set<string>} [what.flipped]
+   * @param {{ share: number, text: string }[]} [what.legend] what some colours stand for
    */
-  set({ axes = this.axes, goodness = this.goodness, brushes = this.brushes, flipped = this.flipped }) {
+  set({
+    axes = this.axes,
+    goodness = this.goodness,
+    brushes = this.brushes,
+    flipped = this.flipped,
+    legend = this.legend,
+  }) {
+    this.legend = legend;
+    this.node.style.minWidth = `${152 + LEGEND + NARROWEST * (axes.length - 1)}px`;
     this.axes = axes;
     this.goodness = goodness;
     this.brushes = brushes;
@@ -96,7 +114,7 @@ export class Parallel {
 
   /** @param {number} width */
   #measure(width) {
-    const step = (width - 152) / Math.max(1, this.axes.length - 1);
+    const step = (width - 152 - (this.legend.length ? LEGEND : 0)) / Math.max(1, this.axes.length - 1);
     this.measured = this.axes.map((axis, at) => {
       const [top, bottom] = this.flipped.has(axis.name)
         ? [this.height - FOOT, TOP]
@@ -172,6 +190,7 @@ export class Parallel {
     this.#lines(ink, kept.slice(haze.length), (at) => this.#colour(at), 0.75, 1);
     ink.globalAlpha = 1;
     for (const axis of this.measured) this.#axis(ink, axis);
+    if (this.legend.length) drawRamp(ink, width - LEGEND, TOP, this.legend);
   }
 
   /** @param {number} at */
@@ -231,10 +250,9 @@ export class Parallel {
     for (const { value, text } of marks) {
       const y = scale.pixel(value);
       const cut = text.length > 14 ? `${text.slice(0, 13)}…` : text;
-      ink.lineWidth = 3;
-      ink.strokeStyle = token("surface");
-      ink.strokeText(cut, px + 6, y);
-      ink.fillStyle = token("muted");
+      ink.fillStyle = token("surface"); // a plate: no line crosses a label
+      ink.fillRect(px + 3, y - 7, ink.measureText(cut).width + 6, 14);
+      ink.fillStyle = token("text");
       ink.fillText(cut, px + 6, y);
     }
     const brush = this.brushes[name];
@@ -359,7 +377,7 @@ export class Parallel {
  * @param {Range} pixels
  * @returns {Omit<Measures, "px">}
  */
-function measures({ kind, values, categories = [] }, pixels) {
+function measures({ kind, values, categories = [], isWhole }, pixels) {
   if (kind === "category")
     return {
       places: values.map((it) => categories.indexOf(String(it))),
@@ -371,7 +389,7 @@ function measures({ kind, values, categories = [] }, pixels) {
   const low = fine.reduce((a, b) => Math.min(a, b), Infinity);
   const high = fine.reduce((a, b) => Math.max(a, b), -Infinity);
   const scale = makeScale(kind, padded(low, high, kind, 0.02) ?? (kind === "log" ? [1, 10] : [0, 1]), pixels);
-  return { places, scale, ticks: ticks(scale, 6) };
+  return { places, scale, ticks: ticks(scale, 6, isWhole) };
 }
 
 /**

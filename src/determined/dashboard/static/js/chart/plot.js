@@ -35,6 +35,7 @@ import { shownY } from "./series.js";
  * @property {Range | null} range null: what the series take
  * @property {Range | null} [whole] what leaving a zoom shows
  * @property {string[]} [categories] names of the values 0, 1, 2 …
+ * @property {boolean} [isWhole] its values are whole numbers
  * @property {boolean} [byMeans] fit the means, not the bands
  *
  * @typedef {{ left: number, right: number, top: number, bottom: number }} Box
@@ -378,8 +379,10 @@ export const shownRange = ({ kind, range }) => (range && kind === "log" && !(ran
  * @param {number} wanted
  * @returns {Tick[]}
  */
-function marks({ categories }, scale, wanted) {
-  return categories ? categories.map((text, value) => ({ value, text })) : ticks(scale, Math.max(2, wanted));
+function marks({ categories, isWhole }, scale, wanted) {
+  return categories
+    ? categories.map((text, value) => ({ value, text }))
+    : ticks(scale, Math.max(2, wanted), isWhole);
 }
 
 /**

@@ -66,15 +66,16 @@ const STEPS = [
 /**
  * @param {Scale} scale
  * @param {number} wanted how many, about
+ * @param {boolean} [whole] at whole numbers only
  * @returns {Tick[]}
  */
-export function ticks(scale, wanted) {
+export function ticks(scale, wanted, whole = false) {
   if (scale.kind === "log") return logTicks(scale, wanted);
   const span = scale.high - scale.low;
   const timed = (scale.kind === "wall" || scale.kind === "relative") && span > 2;
   const step = timed
     ? (STEPS.find((one) => span / one <= wanted) ?? STEPS[STEPS.length - 1])
-    : niceStep(span / wanted);
+    : Math.max(niceStep(span / wanted), whole ? 1 : 0);
   const shift = scale.kind === "wall" ? new Date(scale.low * 1000).getTimezoneOffset() * 60 : 0;
   /** @type {Tick[]} */
   const marks = [];

@@ -17,6 +17,8 @@ import { card, csvButton, empty, problem, skeleton } from "../widgets/parts.js";
  * @property {Api.Number} [since]
  * @property {string} [why]
  * @property {number} [priority]
+ * @property {string} [job]
+ * @property {string} [host]
  */
 
 class Queue extends Page {
@@ -40,26 +42,66 @@ class Queue extends Page {
   view() {
     if (this.error) return problem(this.error, () => this.load());
     if (!this.found) return skeleton(8);
-    const { slots, running, waiting } = this.found;
-    const used = slots.filter((one) => one.used_by).length;
+    const { slots, partitions, left_out, running, waiting } = this.found;
     return [
       h("h1.hidden-text", "Queue"),
-      card(
-        "Slots",
-        h("span.muted", `${used} of ${count(slots.length, "slot")} in use`),
-        h(
-          "div.inside",
-          slots.length
-            ? h(
-                "div.slot-grid",
-                slots.map((one) => this.#slot(one)),
-              )
-            : empty("No slots."),
-        ),
-      ),
+      left_out.length
+        ? card(
+            "Left out",
+            null,
+            h(
+              "div.inside",
+              left_out.map((line) => h("div", { key: line }, line)),
+            ),
+          )
+        : null,
+      partitions.length ? this.#partitions(partitions) : this.#slots(slots),
       this.#table("Running", running, "Nothing runs."),
       this.#table("Waiting", waiting, "Nothing waits."),
     ];
+  }
+
+  /** @param {Api.SlotJson[]} slots */
+  #slots(slots) {
+    const used = slots.filter((one) => one.used_by).length;
+    return card(
+      "Slots",
+      h("span.muted", `${used} of ${count(slots.length, "slot")} in use`),
+      h(
+        "div.inside",
+        slots.length
+          ? h(
+              "div.slot-grid",
+              slots.map((one) => this.#slot(one)),
+            )
+          : empty("No slots."),
+      ),
+    );
+  }
+
+  /** @param {Api.PartitionJson[]} partitions of a batch system, which finds the slots itself */
+  #partitions(partitions) {
+    return card(
+      "Partitions",
+      null,
+      h(
+        "div.inside",
+        h(
+          "div.slot-grid",
+          partitions.map((one) =>
+            h(
+              "div.slot",
+              { key: one.name, "data-used": one.idle < one.nodes },
+              h("div", h("strong", one.name), h("span.muted", one.is_default ? " default" : "")),
+              h(
+                "div.muted",
+                `${count(one.nodes, "node")} of up to ${one.size}, ${one.idle} idle, ${one.down} down`,
+              ),
+            ),
+          ),
+        ),
+      ),
+    );
   }
 
   /** @param {Api.SlotJson} slot */
@@ -90,6 +132,7 @@ class Queue extends Page {
   #table(title, rows, nothing) {
     if (!rows.length) return card(title, null, empty(nothing));
     const waiting = title === "Waiting";
+    const isJob = !waiting && Boolean(this.found?.partitions.length);
     return card(
       title,
       [
@@ -115,7 +158,8 @@ class Queue extends Page {
               "tr",
               h("th.number", { scope: "col" }, "Trial"),
               h("th", { scope: "col" }, "Experiment"),
-              h("th.number", { scope: "col" }, waiting ? "Slots it needs" : "On slots"),
+              h("th.number", { scope: "col" }, waiting ? "Slots it needs" : isJob ? "Job" : "On slots"),
+              isJob ? h("th", { scope: "col" }, "Nodes") : null,
               waiting ? h("th.number", { scope: "col" }, "Priority, 1 is first") : null,
               h("th", { scope: "col" }, waiting ? "Why it is waiting" : "Started"),
             ),
@@ -133,7 +177,11 @@ class Queue extends Page {
                     one.trial_id ? h("a", { href: `/trials/${one.trial_id}` }, one.trial_id) : "–",
                   ),
                   h("td", h("a", { href: `/experiments/${one.experiment_id}` }, one.name)),
-                  h("td.number", Array.isArray(one.slots) ? one.slots.join(", ") : one.slots),
+                  h(
+                    "td.number",
+                    isJob ? one.job : Array.isArray(one.slots) ? one.slots.join(", ") : one.slots,
+                  ),
+                  isJob ? h("td", one.host) : null,
                   waiting ? h("td.number", one.priority ?? "–") : null,
                   h("td", { title: one.why ?? "" }, waiting ? one.why : one.since ? ago(one.since) : "–"),
                 ),

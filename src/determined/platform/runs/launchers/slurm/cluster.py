@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from determined.platform.homes.home import Home
@@ -31,6 +34,8 @@ _POLL_SECONDS = 2.0
 _PARTITIONS_SECONDS = 60.0
 _REST = 10.0
 """A slow answer is followed by a pause of so many times its length: others use Slurm, too."""
+_LONGEST_REST_SECONDS = 30.0
+_LEAST_FREE_BYTES = 1 << 20
 _JOBS = ("squeue", "--me", "--states=all", "--noheader", "--format=%i|%j|%T|%r|%N|%P|%S")
 _PARTITIONS = ("sinfo", "--noheader", "--format=%R|%P|%D|%t|%c|%G")
 _OVER = (
@@ -77,6 +82,9 @@ class SlurmCluster:
         self._next_poll = 0.0
         self._next_partitions = 0.0
         self._watching: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
+        self.shared = Path(settings.shared_dir or home.path / "slurm")
+        """What this machine and the nodes share, as it is called here."""
 
     @property
     def table(self) -> SlurmTable:
@@ -95,9 +103,17 @@ class SlurmCluster:
     def job_name(self, allocation_id: str) -> str:
         return f"det-{self._table.home}-{allocation_id}"
 
-    async def look(self) -> Look:
-        """The jobs, at most a few seconds old if Slurm answers."""
-        return await asyncio.to_thread(self._look)
+    async def look(self, *, waits: bool = True) -> Look:
+        """The jobs as they were listed last; `waits` for a list that is due.
+
+        One question serves all callers, so that none of them keeps a thread busy.
+        """
+        if time.monotonic() >= self._next_poll:
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.create_task(asyncio.to_thread(self._ask))
+            if waits:
+                await asyncio.shield(self._asking)
+        return self._last
 
     def submit(self, arguments: Sequence[str], script: str) -> str:
         """Submit a job and return its id."""
@@ -116,26 +132,34 @@ class SlurmCluster:
                 logger.exception("the cluster's state cannot be read")
             await asyncio.sleep(_POLL_SECONDS)
 
-    def _look(self) -> Look:
+    def _ask(self) -> None:
         with self._lock:
             began = time.monotonic()
             if began < self._next_poll:
-                return self._last
+                return
             try:
                 jobs = tuple(self._list_jobs())
                 partitions = self._list_partitions(began)
+                trouble = self._no_room()
             except (SlurmUnansweredError, SlurmRefusedError) as error:
-                words = f"Slurm does not answer: {error} Trials wait for it."
-                if self._table.trouble != words:
-                    logger.warning("%s", words)
-                self._publish(replace(self._table, trouble=words))
+                self._publish(
+                    replace(self._table, trouble=f"Slurm does not answer: {error} Trials wait.")
+                )
+                rest = 0.0  # the time until it was given up was a pause, too
             else:
                 self._last = Look(began, jobs)
                 shown = tuple(job for job in jobs if is_live(job))
-                self._publish(replace(self._table, jobs=shown, partitions=partitions, trouble=""))
-            took = time.monotonic() - began
-            self._next_poll = began + took + max(_POLL_SECONDS, _REST * took)
-            return self._last
+                self._publish(
+                    replace(self._table, jobs=shown, partitions=partitions, trouble=trouble)
+                )
+                rest = min(_REST * (time.monotonic() - began), _LONGEST_REST_SECONDS)
+            self._next_poll = time.monotonic() + max(_POLL_SECONDS, rest)
+
+    def _no_room(self) -> str:
+        with contextlib.suppress(OSError):  # it is made with the first run, and may be away
+            if shutil.disk_usage(self.shared).free < _LEAST_FREE_BYTES:
+                return f"{self.shared}, which nodes share, is full: trials wait until it has room."
+        return ""
 
     def _list_jobs(self) -> Iterator[Job]:
         prefix = self.job_name("")
@@ -172,6 +196,8 @@ class SlurmCluster:
         if table == self._table:
             return
         before, self._table = self._table, table
+        if table.trouble and table.trouble != before.trouble:
+            logger.warning("%s", table.trouble)
         table.save(self._home.slurm)
         if replace(before, jobs=()) != replace(table, jobs=()):
             self._machine = table.machine

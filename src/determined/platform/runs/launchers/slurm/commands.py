@@ -12,7 +12,8 @@ from determined.errors import DeterminedError
 _SECONDS = 60.0
 _UNANSWERED = re.compile(
     r"contact slurm|timed out|zero bytes|standby|temporarily|connection (refused|reset)|"
-    r"connect failure|transport endpoint|authentication|munge|communication",
+    r"connect failure|transport endpoint|authentication|munge|communication|"
+    r"MaxSubmit|submit limit",  # jobs that end count until Slurm has cleaned up after them
     re.IGNORECASE,
 )
 # What a job inherits; its own variables travel in a private file.
@@ -23,7 +24,7 @@ _PASSED_ON = re.compile(
 
 
 class SlurmUnansweredError(DeterminedError):
-    """Slurm did not answer; what was asked for may have happened."""
+    """Slurm did not answer, or asks to come back; what was asked for may have happened."""
 
 
 class SlurmRefusedError(DeterminedError):

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 from determined._os.json_file import write_json
 from determined.errors import DeterminedError
 from determined.platform.homes.home import Home
 from determined.platform.homes.snapshot import load_snapshot, working_copy
 from determined.platform.machines.slurm import Job
-from determined.platform.runs.folder import CANCELED, NOT_STARTED, RunExit, RunFolder
+from determined.platform.runs.folder import NOT_STARTED, RunExit, RunFolder
 from determined.platform.runs.job_order import JobOrder, load_order
 from determined.platform.runs.launchers.ends import combined, lost
 from determined.platform.runs.launchers.local import LocalLauncher
@@ -43,10 +46,13 @@ from determined.platform.runs.launchers.slurm.shared import SUPERVISOR, SharedFo
 logger = logging.getLogger("determined.supervisor")
 
 _POLL_SECONDS = 0.2
-_PENDING_SECONDS = 0.5
+_LOOKS_PER_SECOND = 50.0  # at the files of all runs: others use the shared file system, too
+_THREADS = 8
 _RETRY_SECONDS = 2.0
 _SETTLE_SECONDS = 4.0
 _QUIT_SECONDS = 10.0
+_T = TypeVar("_T")
+_SCRIPT = "job.sh"
 _ASKED = "asked"  # in the run's folder at home: we have asked the run to end
 
 
@@ -55,14 +61,19 @@ class SlurmLauncher:
 
     def __init__(self, home: Home, cluster: SlurmCluster) -> None:
         self._cluster = cluster
-        self._root = Path(cluster.settings.shared_dir or home.path / "slurm") / cluster.table.home
+        self._root = cluster.shared / cluster.table.home
         self._local = LocalLauncher()
+        # Of its own: a shared file system that hangs must not keep the supervisor from its work.
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="shared")
+        self._waiting = 0
         self._submitting: set[Path] = set()
         self._submitted: dict[Path, float] = {}
-        self._gone_since: dict[Path, float] = {}
+        self._since: dict[Path, dict[str, float]] = {}
+        """When something was first seen of a run, by the monotonic clock."""
         self._logs: dict[Path, MergedLog] = {}
         self._probed: set[str] = set()
         self._copying: dict[Path, threading.Lock] = {}
+        self._finishing = threading.Lock()
 
     async def start(self, run: RunFolder) -> None:
         order = load_order(run)
@@ -74,12 +85,12 @@ class SlurmLauncher:
         settings, table = self._cluster.settings, self._cluster.table
         submission.check_slots(order, settings, table)
         shared = self._shared(run)
-        await asyncio.to_thread(self._prepare, run, order, shared)
+        await self._in_thread(self._prepare, run, order, shared)
         name = self._cluster.job_name(run.spec.allocation_id)
         there = self._on_nodes(shared)
         arguments = submission.arguments(name, f"{there}/job.out", order, settings, table)
         script = submission.script(str(there), order.interpreter, settings)
-        (run.path / "job.sh").write_text(f"# sbatch {' '.join(arguments)}\n{script}")
+        (run.path / _SCRIPT).write_text(f"# sbatch {' '.join(arguments)}\n{script}")
         try:
             run.mark_started()
         except FileExistsError:
@@ -98,8 +109,8 @@ class SlurmLauncher:
             try:
                 job_id = await asyncio.to_thread(self._cluster.submit, arguments, script)
             except SlurmRefusedError as error:
-                shared.take()
-                words = f"{error} (the script is {run.path / 'job.sh'})"
+                await self._in_thread(shared.take)
+                words = f"{error} (the script is {run.path / _SCRIPT})"
                 run.save_exit(RunExit(1, NOT_STARTED, words, ended_at=time.time()))
                 return
             except SlurmUnansweredError as error:
@@ -115,7 +126,7 @@ class SlurmLauncher:
 
     async def _is_there(self, run: RunFolder, shared: SharedFolder, asked: float) -> bool:
         """Whether a submission without an answer has happened, once Slurm answers again."""
-        while run.exit is None and shared.taken_by is None:
+        while run.exit is None and await self._in_thread(lambda: shared.taken_by) is None:
             look = await self._cluster.look()
             if look.find(run.spec.allocation_id, None) is not None:
                 return True
@@ -138,29 +149,32 @@ class SlurmLauncher:
     async def wait(self, run: RunFolder) -> RunExit | None:
         if load_order(run) is None:
             return await self._local.wait(run)
-        while True:
-            found = await self._settle(run)
-            if isinstance(found, RunExit):
-                return found
-            if found is RunState.LOST:
-                return None
-            is_pending = self._shared(run).taken_by is None
-            await asyncio.sleep(_PENDING_SECONDS if is_pending else _POLL_SECONDS)
+        self._waiting += 1
+        try:
+            while True:
+                found = await self._settle(run, waits=False)
+                if isinstance(found, RunExit):
+                    return found
+                if found is RunState.LOST:
+                    return None
+                await asyncio.sleep(max(_POLL_SECONDS, self._waiting / _LOOKS_PER_SECOND))
+        finally:
+            self._waiting -= 1
 
     async def collect(self, run: RunFolder) -> None:
         if load_order(run) is not None and run.exit is None:
-            await asyncio.to_thread(self._copy_home, run)
+            await self._in_thread(self._copy_home, run)
 
     async def send_control(self, run: RunFolder) -> None:
         if load_order(run) is not None and run.exit is None:
-            await asyncio.to_thread(self._copy_control, run)
+            await self._in_thread(self._copy_control, run)
 
     async def terminate(self, run: RunFolder) -> None:
         if load_order(run) is None:
             await self._local.terminate(run)
         elif run.was_started and run.exit is None:
             (run.path / _ASKED).touch()
-            await asyncio.to_thread(self._shared(run).ask, "TERM")
+            await self._in_thread(self._shared(run).ask, "TERM")
 
     async def kill(self, run: RunFolder) -> RunExit | None:
         if load_order(run) is None:
@@ -169,17 +183,17 @@ class SlurmLauncher:
             return run.exit
         (run.path / _ASKED).touch()
         shared = self._shared(run)
-        if await asyncio.to_thread(shared.take):
-            end = self._finish(run, fates.killed_by_us())
+        if await self._in_thread(shared.take):
+            end = await self._finish(run, fates.killed_by_us())
             await self._cancel(run)
             return end
-        await asyncio.to_thread(shared.ask, "QUIT")
+        await self._in_thread(shared.ask, "QUIT")
         try:
             found = await asyncio.wait_for(self.wait(run), _QUIT_SECONDS)
         except asyncio.TimeoutError:
             await self._cancel(run)
             found = await self.wait(run)
-        return found or self._finish(run, fates.killed_by_us())
+        return found or await self._finish(run, fates.killed_by_us())
 
     async def declare_dead(self, run: RunFolder, why: str) -> RunExit:
         if load_order(run) is None:
@@ -190,81 +204,103 @@ class SlurmLauncher:
         if found is not RunState.LOST:
             raise RunStillLiveError(f"The job of {run.path} lives: stop the run first.")
         shared = self._shared(run)
-        await asyncio.to_thread(shared.take)
-        await asyncio.to_thread(shared.ask, "QUIT")  # whatever is left of it on a lost node
-        return self._finish(run, lost(run, why))
+        await self._in_thread(shared.take)
+        await self._in_thread(shared.ask, "QUIT")  # whatever is left of it on a lost node
+        return await self._finish(run, lost(run, why))
 
     async def close(self) -> None:
         """Stop watching; jobs continue."""
         await self._cluster.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     # What has become of a run
 
-    async def _settle(self, run: RunFolder) -> RunExit | RunState:
+    async def _settle(self, run: RunFolder, *, waits: bool = True) -> RunExit | RunState:
         """How a run ended, recorded, once that is certain; its state until then."""
         if run.exit is not None:
             return run.exit
-        shared = self._shared(run)
-        await asyncio.to_thread(self._copy_home, run)
-        taken_by = await asyncio.to_thread(lambda: shared.taken_by)
-        end = await asyncio.to_thread(self._end_of_parts, run, shared)
+        taken_by, end = await self._in_thread(self._read, run)
         was_asked = (run.path / _ASKED).exists()
-        if end is not None and (was_asked or end.stopped_by is None):
-            return self._finish(run, end)
+        if end is not None and (was_asked or not fates.is_unexplained(end)):
+            return await self._finish(run, end)
         if run.path in self._submitting:
             return RunState.RUNNING
-        look = await self._cluster.look()
+        look = await self._cluster.look(waits=waits)
         if look.began <= self._submitted.get(run.path, 0.0):
             return RunState.RUNNING  # as far as is known
         if taken_by == SUPERVISOR:
             return RunState.LOST
         job = look.find(run.spec.allocation_id, taken_by or None)
-        if job is not None and is_live(job):
-            self._gone_since.pop(run.path, None)
-            if end is not None and job.state == "PENDING":  # requeued by somebody
-                self._finish(run, end)
-                await self._cancel(run)
-                return end
+        if end is not None and look.began <= self._first(run, "end"):
+            return RunState.RUNNING  # who has ended it is not known yet
+        is_requeued = job is not None and job.state == "PENDING" and taken_by is not None
+        if is_requeued and look.began <= self._first(run, "taken"):
+            return RunState.RUNNING  # it has begun since
+        if job is not None and is_live(job) and not is_requeued:
+            self._forget(run, "gone")
             return RunState.SUSPENDED if job.state == "SUSPENDED" else RunState.RUNNING
+        found: RunExit | RunState
         if end is not None:
-            is_users = job is not None and job.state == "CANCELLED"
-            return self._finish(run, _canceled_end(end, job) if is_users and job else end)
-        if job is None and taken_by is None:
+            found = await self._finish(run, fates.explained(end, job))
+        elif job is None and taken_by is None:
             return RunState.LOST
         # What a node wrote last may come late through a shared file system.
-        since = self._gone_since.setdefault(run.path, time.monotonic())
-        if time.monotonic() - since < _SETTLE_SECONDS:
+        elif time.monotonic() - self._first(run, "gone") < _SETTLE_SECONDS:
             return RunState.RUNNING
-        return self._after_job(run, shared, job, taken_by, was_asked=was_asked)
+        elif taken_by is None and not await self._in_thread(self._shared(run).take):
+            return RunState.RUNNING  # by another job, just now
+        else:
+            is_known = taken_by is not None
+            found = await self._after_job(run, job, was_taken=is_known, was_asked=was_asked)
+        if is_requeued:
+            await self._cancel(run)  # not by us: the trial goes on in a new job
+        return found
 
-    def _after_job(
-        self,
-        run: RunFolder,
-        shared: SharedFolder,
-        job: Job | None,
-        taken_by: str | None,
-        *,
-        was_asked: bool,
+    def _read(self, run: RunFolder) -> tuple[str | None, RunExit | None]:
+        """Bring home what is new; return which job has the run, and how it ended if it has."""
+        shared = self._shared(run)
+        taken_by = shared.taken_by
+        if taken_by is None:
+            if (run.path / _SCRIPT).exists() and not self._root.is_dir():
+                raise DeterminedError(
+                    f"{self._root} is not there: is the file system that nodes share mounted? Runs "
+                    "are waited for until it is back."
+                )
+            return None, None
+        self._first(run, "taken")
+        self._copy_home(run)
+        end = self._end_of_parts(run, shared)
+        if end is not None:
+            self._first(run, "end")
+        return taken_by, end
+
+    def _first(self, run: RunFolder, what: str) -> float:
+        return self._since.setdefault(run.path, {}).setdefault(what, time.monotonic())
+
+    def _forget(self, run: RunFolder, what: str) -> None:
+        self._since.get(run.path, {}).pop(what, None)
+
+    async def _after_job(
+        self, run: RunFolder, job: Job | None, *, was_taken: bool, was_asked: bool
     ) -> RunExit | RunState:
         """How a run ended that left no record."""
-        if taken_by is None and not shared.take():
-            return RunState.RUNNING  # by another job, just now
-        shared.ask("QUIT")  # whatever is left of it on a lost node
+        shared = self._shared(run)
+        await self._in_thread(shared.ask, "QUIT")  # whatever is left of it on a lost node
         if was_asked:
-            return self._finish(run, fates.killed_by_us())
+            return await self._finish(run, fates.killed_by_us())
         if job is None:
             return RunState.LOST
         if job.state == "CANCELLED":
-            return self._finish(run, fates.canceled(job))
+            return await self._finish(run, fates.canceled(job))
         end = fates.without_record(
             job,
-            was_taken=taken_by is not None,
-            problem=shared.problem,
+            was_taken=was_taken,
+            problem=await self._in_thread(lambda: shared.problem),
             folder=str(self._on_nodes(shared)),
         )
         known = lost(run, "")
         lines = end.last_lines or (known.last_lines if end.reason != NOT_STARTED else ())
-        return self._finish(run, end._replace(last_lines=lines, matches=known.matches))
+        return await self._finish(run, end._replace(last_lines=lines, matches=known.matches))
 
     def _end_of_parts(self, run: RunFolder, shared: SharedFolder) -> RunExit | None:
         parts = shared.parts()
@@ -276,21 +312,27 @@ class SlurmLauncher:
             self._merged_log(run, len(parts)).merge(is_last=True)
         return combined([end for end in ends if end is not None], run.log)
 
-    def _finish(self, run: RunFolder, end: RunExit) -> RunExit:
+    async def _finish(self, run: RunFolder, end: RunExit) -> RunExit:
         """Record how a run ended: it is not looked at again."""
-        if run.exit is not None:
-            return run.exit
+        return await self._in_thread(self._record, run, end)
+
+    def _record(self, run: RunFolder, end: RunExit) -> RunExit:
         shared = self._shared(run)
         has_record = self._has_record(shared)
-        end = run.save_exit(end)
-        self._logs.pop(run.path, None)
-        self._gone_since.pop(run.path, None)
-        self._submitted.pop(run.path, None)
-        self._copying.pop(run.path, None)
+        with self._finishing:
+            if run.exit is not None:
+                return run.exit
+            end = run.save_exit(end)
+        for known in (self._logs, self._since, self._submitted, self._copying):
+            known.pop(run.path, None)
         self._remove_marker(run)
         if has_record:
             shared.remove()  # else a job may still look for it
         return end
+
+    async def _in_thread(self, function: Callable[..., _T], *given: Any) -> _T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, functools.partial(function, *given))
 
     @staticmethod
     def _has_record(shared: SharedFolder) -> bool:
@@ -398,7 +440,3 @@ class SlurmLauncher:
             logs = [run.path / "nodes" / str(index) / "log" for index in range(count)]
             self._logs[run.path] = MergedLog(run.path, logs)
         return self._logs[run.path]
-
-
-def _canceled_end(end: RunExit, job: Job) -> RunExit:
-    return end._replace(reason=CANCELED, message=fates.canceled(job).message)

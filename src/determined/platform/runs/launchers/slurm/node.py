@@ -56,10 +56,10 @@ def main(argv: list[str]) -> int:
     requests = _Requests(folder)
     if argv[1:] == ["part"]:
         return _keep(folder, int(os.environ["SLURM_NODEID"]), requests)
-    folder.save_rendezvous(_addresses(), port_variables(free_ports()))
-    if len(folder.parts()) == 1:
-        return _keep(folder, 0, requests)
-    return _start_parts(folder, requests)
+    is_alone = len(folder.parts()) == 1
+    addresses = ["127.0.0.1"] if is_alone else _addresses()
+    folder.save_rendezvous(addresses, port_variables(free_ports()))
+    return _keep(folder, 0, requests) if is_alone else _start_parts(folder, requests)
 
 
 def _start_parts(folder: SharedFolder, requests: _Requests) -> int:

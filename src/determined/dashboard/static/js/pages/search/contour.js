@@ -10,12 +10,14 @@ import { count, number, real } from "../../format.js";
 import { Page } from "../../page.js";
 import { go, setQuery } from "../../router.js";
 import { button, card, empty, problem, skeleton } from "../../widgets/parts.js";
-import { axesOf, describeTrial, fetchPoints, goodness, numericAxes, pairOf, pairSelects } from "./points.js";
+import { axesOf, describeTrial, fetchPoints, goodness, pairOf, pairSelects, placesOf } from "./points.js";
 
 /**
  * @import { ExperimentPage } from "../experiment.js"
  * @import { Zoom } from "../../chart/plot.js"
- * @import { NumericAxis, TrialDots } from "./points.js"
+ * @import { Axis } from "../../chart/parallel.js"
+ * @import { Range } from "../../chart/scale.js"
+ * @import { TrialDots } from "./points.js"
  * @import { Place } from "../../router.js"
  */
 
@@ -69,13 +71,13 @@ class Contour extends Page {
   view() {
     if (this.error) return problem(this.error, () => this.load());
     if (!this.all) return skeleton(12);
-    const axes = numericAxes(axesOf(this.all, this.owner.experiment.hparams));
+    const axes = axesOf(this.all, this.owner.experiment.hparams);
     const pair = pairOf(axes, this.query);
     const known = this.all.values.filter(Number.isFinite).length;
     if (!pair || known < 3)
       return empty(
         "Nothing to draw yet.",
-        "A contour plot needs three trials with a result and two numeric hyperparameters; the heat map shows other types too.",
+        "A contour plot needs three trials with a result and two hyperparameters that differ between trials.",
       );
     const [x, y] = pair;
     const { cut } = this.#plot(this.all, x, y, known);
@@ -96,6 +98,7 @@ class Contour extends Page {
           "span",
           `Dots are ${known > MOST_DOTS ? `the ${MOST_DOTS} best of ` : ""}${count(known, "trial")}. `,
           "Tints and lines are interpolated between the trials (means weighted by distance; the other hyperparameters differ too); far from any trial nothing is drawn.",
+          x.categories || y.categories ? " Between categories nothing is interpolated." : "",
           cut === null ? "" : ` Values worse than ${number(cut, 3)} share the weakest tint.`,
         ),
       ),
@@ -104,8 +107,8 @@ class Contour extends Page {
 
   /**
    * @param {Api.PointsJson} all
-   * @param {NumericAxis} x
-   * @param {NumericAxis} y
+   * @param {Axis} x
+   * @param {Axis} y
    * @param {number} known
    */
   #plot(all, x, y, known) {
@@ -115,14 +118,14 @@ class Contour extends Page {
     if (this.made && key === this.plotted) return this.made;
     this.plotted = key;
     const values = all.values.map((it) => real(it) ?? NaN);
-    /** @param {NumericAxis} axis */
+    /** @param {Axis} axis */
     const side = (axis) => {
-      const places = Float64Array.from(axis.values, (it, at) =>
-        Number.isFinite(values[at]) ? (it ?? NaN) : NaN,
-      );
-      const fine = places.filter((it) => Number.isFinite(it) && (axis.kind !== "log" || it > 0));
-      const [low, high] = [Math.min(...fine), Math.max(...fine)];
-      return { kind: axis.kind, title: axis.title, values: places, low, high };
+      const kind = axis.kind === "log" ? /** @type {const} */ ("log") : /** @type {const} */ ("linear");
+      const places = placesOf(axis).map((it, at) => (Number.isFinite(values[at]) ? it : NaN));
+      const fine = places.filter((it) => Number.isFinite(it) && (kind !== "log" || it > 0));
+      const strips = axis.categories?.length ?? 0;
+      const [low, high] = strips ? [-0.5, strips - 0.5] : [Math.min(...fine), Math.max(...fine)];
+      return { ...axis, kind, values: places, low, high, strips };
     };
     const [across, up] = [side(x), side(y)];
     const made = makeContour({ x: across, y: up, values, kind, smallerIsBetter });
@@ -133,8 +136,10 @@ class Contour extends Page {
     const dots = (places) => places.map((it, at) => (shown[at] ? it : NaN));
     /** @param {ReturnType<typeof side>} one */
     const frame = (one) => {
-      const whole = padded(one.low, one.high, one.kind);
-      return { kind: one.kind, title: one.title, range: whole, whole };
+      /** @type {Range | null} */
+      const all = one.strips ? [one.low, one.high] : padded(one.low, one.high, one.kind);
+      const { kind, title, categories, isWhole } = one;
+      return { kind, title, categories, range: all, whole: all, isWhole };
     };
     this.plot.set({
       series: [

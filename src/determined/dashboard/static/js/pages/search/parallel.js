@@ -8,7 +8,7 @@ import { Page } from "../../page.js";
 import { go, setQuery } from "../../router.js";
 import { button, empty, problem, skeleton, stateBadge } from "../../widgets/parts.js";
 import { Table } from "../../widgets/table.js";
-import { axesOf, byValue, fetchPoints, goodness } from "./points.js";
+import { axesOf, byValue, fetchPoints, goodness, rampMarks } from "./points.js";
 
 /**
  * @import { ExperimentPage } from "../experiment.js"
@@ -92,6 +92,7 @@ class ParallelView extends Page {
       goodness: goodness(this.all.values, smaller),
       brushes,
       flipped: new Set(readNames(this.query.flip)),
+      legend: rampMarks(this.all.values, smaller),
     });
     const rows = this.#rows(this.all, axes, brushes, smaller);
     return [

@@ -10,7 +10,6 @@ import { select } from "../../widgets/parts.js";
  * @import { Axis } from "../../chart/parallel.js"
  * @import { PlotSeries } from "../../chart/plot.js"
  *
- * @typedef {Axis & { kind: "linear" | "log", values: (number | null)[] }} NumericAxis
  * @typedef {PlotSeries & { ids: number[] }} TrialDots
  */
 
@@ -18,7 +17,25 @@ import { select } from "../../widgets/parts.js";
  * @param {number} id
  * @param {AbortSignal} signal
  */
-export const fetchPoints = (id, signal) => get(path("experiments", id, "points"), {}, signal);
+export async function fetchPoints(id, signal) {
+  const [points, shares] = await Promise.all([
+    get(path("experiments", id, "points"), {}, signal),
+    get(path("experiments", id, "importance"), {}, signal),
+  ]);
+  return { ...points, hparams: importantFirst(points.hparams, shares.values) };
+}
+
+/**
+ * The hyperparameters that matter most come first; the order of the others stays.
+ * @template Column
+ * @param {Record<string, Column>} hparams
+ * @param {Record<string, Api.Number>} shares
+ * @returns {Record<string, Column>}
+ */
+export function importantFirst(hparams, shares) {
+  const share = (/** @type {string} */ name) => finite(shares[name]) ?? -1;
+  return Object.fromEntries(Object.entries(hparams).sort(([a], [b]) => share(b) - share(a)));
+}
 
 /**
  * Hyperparameters that differ between trials, as axes.
@@ -32,8 +49,11 @@ export function axesOf(points, declared) {
     .map(([name, values]) => {
       const about = declared.find((one) => one.name === name);
       const numeric = values.every((it) => it === null || typeof it === "number");
-      if (numeric && about?.type !== "categorical")
-        return { name, title: name, kind: about?.type === "log" ? "log" : "linear", values };
+      if (numeric && about?.type !== "categorical") {
+        const isWhole = values.every((it) => it === null || Number.isInteger(it));
+        const kind = about?.type === "log" || about?.type === "log_int" ? "log" : "linear";
+        return { name, title: name, kind, values, isWhole };
+      }
       const categories = [...new Set(values.filter((it) => it !== null).map(String))].sort((a, b) =>
         a.localeCompare(b, "en", { numeric: true }),
       );
@@ -42,27 +62,13 @@ export function axesOf(points, declared) {
 }
 
 /**
- * Axes between whose values one can interpolate: choices among numbers are numbers too.
- * @param {Axis[]} axes
- * @returns {NumericAxis[]}
+ * Places of values on an axis; a category has the place of its name.
+ * @param {Axis} axis
  */
-export const numericAxes = (axes) =>
-  axes.flatMap(({ name, title, kind, values: all }) => {
-    const values = all.filter((it) => it === null || typeof it === "number");
-    if (values.length < all.length) return [];
-    return [{ name, title, kind: kind === "category" ? spread(values) : kind, values }];
-  });
-
-/**
- * Batch sizes and the like double from one to the next.
- * @param {(number | null)[]} values
- * @returns {"linear" | "log"}
- */
-const spread = (values) => {
-  const known = values.filter((it) => it !== null);
-  const low = Math.min(...known);
-  return low > 0 && Math.max(...known) / low >= 8 ? "log" : "linear";
-};
+export const placesOf = ({ kind, values, categories = [] }) =>
+  Float64Array.from(values, (it) =>
+    kind === "category" ? (it === null ? NaN : categories.indexOf(String(it))) : (real(it) ?? NaN),
+  );
 
 /**
  * 0 for the worst trial, 1 for the best, by rank: one outlier does not grey out the rest.
@@ -82,6 +88,21 @@ export function goodness(values, smallerIsBetter) {
     worth[at] = known.length > 1 ? rank / (known.length - 1) : 1;
   });
   return worth;
+}
+
+/**
+ * Which values the colours of a search stand for: those of the best, the middle and the worst trial.
+ * @param {(Api.Number | null)[]} values
+ * @param {boolean} smallerIsBetter
+ */
+export function rampMarks(values, smallerIsBetter) {
+  const known = values.map(finite).filter((it) => it !== null);
+  known.sort((a, b) => (smallerIsBetter ? b - a : a - b));
+  if (known.length < 2) return [];
+  return [0, 0.5, 1].map((share) => ({
+    share,
+    text: number(known[Math.round(share * (known.length - 1))], 3),
+  }));
 }
 
 /**

@@ -84,7 +84,7 @@ class Rungs extends Page {
             h(
               "div",
               h("strong", number(rung.units)),
-              h("span.muted", ` ${unit}`),
+              h("span.muted", ` ${rung.units === 1 ? one(unit) : unit}`),
               h("div.muted", whoCame(rung, i === rungs.length - 1)),
             ),
             rung.seen > MOST_MARKS
@@ -222,6 +222,12 @@ class Rungs extends Page {
     );
   }
 }
+
+/**
+ * epochs -> epoch, batches -> batch
+ * @param {string} units
+ */
+const one = (units) => units.replace(/(?<=ch)es$|s$/, "");
 
 /**
  * @param {Api.RungJson} rung

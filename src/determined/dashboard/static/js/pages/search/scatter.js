@@ -8,7 +8,7 @@ import { count, real } from "../../format.js";
 import { Page } from "../../page.js";
 import { go, setQuery } from "../../router.js";
 import { button, card, empty, problem, skeleton } from "../../widgets/parts.js";
-import { axesOf, describeTrial, fetchPoints, goodness, pairSelects } from "./points.js";
+import { axesOf, describeTrial, fetchPoints, goodness, pairSelects, placesOf } from "./points.js";
 
 /**
  * @import { ExperimentPage } from "../experiment.js"
@@ -36,8 +36,8 @@ class Scatter extends Page {
       describe: (_, at) => this.all && describeTrial(this.all, at, owner.experiment),
       onzoom: (range) =>
         this.plot.set({
-          x: { ...this.plot.x, range: range?.x ?? null },
-          y: { ...this.plot.y, range: range?.y ?? null },
+          x: { ...this.plot.x, range: range?.x ?? wholeRange(this.plot.x) },
+          y: { ...this.plot.y, range: range?.y ?? wholeRange(this.plot.y) },
         }),
     });
   }
@@ -96,18 +96,14 @@ class Scatter extends Page {
    * @param {boolean} smaller
    */
   #plot(all, x, y, smaller) {
-    /** @param {Axis} axis */
-    const place = ({ kind, values, categories = [] }) =>
-      Float64Array.from(values, (it) =>
-        kind === "category" ? categories.indexOf(String(it)) : (real(it) ?? NaN),
-      );
     const worth = goodness(all.values, smaller);
     /** @type {(axis: Axis) => Side} */
     const side = (axis) => ({
       kind: axis.kind === "category" ? "linear" : axis.kind,
       title: axis.title,
-      range: null,
+      range: axis.categories ? [-0.5, axis.categories.length - 0.5] : null,
       categories: axis.categories,
+      isWhole: axis.isWhole,
     });
     this.plot.set({
       series: [
@@ -116,8 +112,8 @@ class Scatter extends Page {
           name: "trials",
           dots: true,
           ids: all.ids,
-          x: place(x),
-          y: place(y),
+          x: placesOf(x),
+          y: placesOf(y),
           color: token("accent"),
           colors: worth.map((it) => (it === null ? token("line-strong") : ramp(it))),
           radius: all.ids.length > 500 ? 3 : 5,
@@ -128,6 +124,10 @@ class Scatter extends Page {
     });
   }
 }
+
+/** @param {Side} side */
+const wholeRange = ({ categories }) =>
+  categories ? /** @type {[number, number]} */ ([-0.5, categories.length - 0.5]) : null;
 
 /**
  * @param {Place} place
