@@ -81,6 +81,7 @@ _TESTS_OF_NO_PACKAGE = {
     "exactness": "generated trainings, cut and resumed",
     "examples": "the examples",
     "faults": "what goes wrong around the product: kills, full disks, hostile files",
+    "tools": "what writes pages and pictures of the documentation",
 }
 
 
