@@ -12,7 +12,7 @@ import { Page } from "../../page.js";
 import { go, setQuery } from "../../router.js";
 import { ChartGrid } from "../../widgets/chart_grid.js";
 import { empty, problem, select, skeleton } from "../../widgets/parts.js";
-import { best } from "./curves.js";
+import { bestTrials } from "./curves.js";
 
 /**
  * @import { ExperimentPage } from "../experiment.js"
@@ -77,7 +77,7 @@ class Metrics extends Page {
     const wanted = (this.query.find ?? "").toLowerCase();
     const found = measured.filter((one) => metricTitle(one).toLowerCase().includes(wanted));
     const { ids } = this.trials;
-    const shown = best(this.trials, Number(this.query.top ?? 10), searcher.smaller_is_better);
+    const shown = bestTrials(this.trials, Number(this.query.top ?? 10), searcher.smaller_is_better);
     this.#charts(
       found,
       shown.map((at) => ids[at]),
