@@ -79,7 +79,7 @@ def test_negative_lengths_are_refused(name: str) -> None:
 def test_one_epoch_is_no_epochs(capfd: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     monkeypatch.setenv("DET_PROGRESS", "on")
     train(max_length=Epoch(1), progress=True)
-    assert "after 3 batches (1 epoch)," in capfd.readouterr().err
+    assert "3 batches (1 epoch) in " in capfd.readouterr().err
 
 
 class Newton(LineTrial):
