@@ -91,6 +91,7 @@ def test_a_wrong_state_is_told_in_one_line(lab: Lab, words: Words, told: str) ->
 @example(("trial", "support-bundle", "1", "-o", "\x01"))
 @example(("experiment", "download", "1", "-o", "x\x01", "--sort-by", "loss"))
 @example(("experiment", "set", "weight", "1", "1e999"))
+@example(("export", "parquet", "1", "x\udcff"))
 def test_no_value_brings_about_a_traceback(lab: Lab, call: Words) -> None:
     answer = call_det(*call, home=lab.home.path)
     assert "Traceback" not in answer.errors, answer.errors

@@ -139,7 +139,8 @@ def _write_parquet(
     arrow, parquet = _pyarrow()
     kinds = arrow.schema([(name, arrow.type_for_alias(kind)) for name, kind in schema.items()])
     remaining = iter(rows)
-    with parquet.ParquetWriter(path, kinds) as writer:
+    # Given a path, pyarrow refuses names that are not UTF-8.
+    with path.open("wb") as file, parquet.ParquetWriter(file, kinds) as writer:
         while batch := list(islice(remaining, _BATCH)):
             columns = {
                 name: [_fitting(row.get(name), kind) for row in batch]
