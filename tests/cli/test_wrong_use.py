@@ -31,7 +31,7 @@ _LEFT_OUT = {
     ("store", "rebuild"),
     ("tensorboard", "start"),
 }
-_TELLS_MORE = ("create", "validate", "preview-search", "status", "wait", "verify")
+_TELLS_MORE = ("create", "validate", "preview-search", "status", "wait", "verify", "diff", "replay")
 _commands = [words for words in WORKING if words not in _LEFT_OUT]
 
 
