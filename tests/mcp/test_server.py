@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -166,3 +170,12 @@ def test_without_the_package_one_line_names_the_extra(tmp_path: Path) -> None:
     assert answer.stderr == (
         "det: this needs the package mcp: `pip install 'determined-pytorch[mcp]'`.\n"
     )
+
+
+def test_a_closed_input_is_told_in_one_line(tmp_path: Path) -> None:
+    command = f"exec {shlex.quote(sys.executable)} -m determined.cli mcp <&-"
+    environment = {**os.environ, "DET_HOME": str(tmp_path)}
+    done = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "one of them is closed: let an assistant start it" in done.stderr
+    assert done.stderr.count("\n") == 1

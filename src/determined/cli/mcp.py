@@ -21,10 +21,16 @@ def mcp(allow_delete: bool) -> None:
     home that `det` uses.
     """
     import importlib.util
+    import sys
 
     if importlib.util.find_spec("mcp") is None:
         raise click.ClickException(
             "this needs the package mcp: `pip install 'determined-pytorch[mcp]'`."
+        )
+    if sys.stdin is None or sys.stdout is None:  # how Python shows that one was closed
+        raise click.ClickException(
+            "this talks over standard input and output, and one of them is closed: let an "
+            "assistant start it, see docs/assistants.md."
         )
     from determined.mcp.server import serve
     from determined.platform.homes.home import Home
